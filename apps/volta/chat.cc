@@ -125,6 +125,9 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
   settings.stop_strings = std::move(stops.strings);
   settings.stop_tokens = std::move(stops.tokens);
   settings.allow_special = options.allow_special;
+  settings.check_ids = [source, vocab = model.vocab_size](std::span<const std::int32_t> ids) {
+    return source.check_own_ids(ids, vocab);
+  };
   if (options.tokens) settings.limits.max_new_tokens = options.tokens;
   if (options.tokens == kUntilFull) settings.limits.max_new_tokens = settings.context + 1;
   return settings;

@@ -116,7 +116,8 @@ Result<std::tm> time_of_templates(const ChatInput& input) {
 }  // namespace
 
 Result<JsonValue::Array> read_messages(const std::string& path) {
-  VOLTA_TRY(const JsonValue json, read_json(path));
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes, interrupted));
+  VOLTA_TRY(const JsonValue json, parse_json(skip_byte_order_mark(text), path));
   return messages_of(json, path);
 }
 

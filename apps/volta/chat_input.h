@@ -33,7 +33,7 @@ void add_chat_input(Command& command, ChatInput& input);
 
 /// The functions of --tools; nullopt without that option. kIo, kInvalidFile.
 Result<std::optional<JsonValue>> read_tools(const ChatInput& input);
-/// The messages in a file: a JSON array of at least one. kIo, kInvalidFile.
+/// The messages in a file, which is no pipe: a JSON array of at least one. kIo, kInvalidFile.
 Result<JsonValue::Array> read_messages(const std::string& path);
 /// Everything that the template sees but the messages. `tools` may be null and must outlive the
 /// result. Rendering ends when `stop` returns true.

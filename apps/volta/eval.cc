@@ -94,9 +94,10 @@ Result<HeldOutText> read_text(const std::string& path, const Tokenizer& tokenize
 }
 
 Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
-                                const Tokenizer& tokenizer, const Transformer& model,
-                                const Windows& windows, DType dtype) {
+                                const ModelSource& source, const Tokenizer& tokenizer,
+                                const Transformer& model, const Windows& windows, DType dtype) {
   VOLTA_TRY(const HeldOutText text, read_text(path, tokenizer, options.val_fraction));
+  VOLTA_TRY(source.check_own_ids(text.tokens, model.config().vocab_size));
   // A short text needs no long window, and a few windows need no large batch.
   const std::int64_t targets = std::ssize(text.tokens) - 1;
   const std::int64_t time = std::min(windows.context, targets);
@@ -176,7 +177,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {
-    VOLTA_TRY(Evaluated file, evaluate_file(path, options, *tokenizer, model, windows, dtype));
+    VOLTA_TRY(Evaluated file,
+              evaluate_file(path, options, source, *tokenizer, model, windows, dtype));
     total.score.nats += file.score.nats;
     total.score.tokens += file.score.tokens;
     total.score.windows += file.score.windows;

@@ -62,6 +62,7 @@ struct Prompt {
   std::vector<std::int32_t> ids{};
   std::string place;
   bool from_file = false;
+  bool encoded = false;  // The ids come from the model's tokenizer, not from the user.
 };
 
 // Reports an error in a prompt: a usage error for the command line, an invalid file otherwise.
@@ -88,6 +89,7 @@ Result<Prompt> encode(const LoadedTokenizer& tokenizer, std::string_view text, P
   auto ids = (*tokenizer)->encode_prompt(text);
   if (!ids) return at_place(prompt, std::move(ids).error());
   prompt.ids = *std::move(ids);
+  prompt.encoded = true;
   return prompt;
 }
 
@@ -147,6 +149,15 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const LoadedTok
     }
   }
   return prompts;
+}
+
+// Ids that the tokenizer has made and the model lacks are the fault of the model's files.
+Status check_encoded(const std::vector<Prompt>& prompts, const ModelSource& source,
+                     std::int64_t vocab_size) {
+  for (const Prompt& prompt : prompts) {
+    if (prompt.encoded) VOLTA_TRY(source.check_own_ids(prompt.ids, vocab_size));
+  }
+  return {};
 }
 
 // Prints each setting and where it comes from.
@@ -372,6 +383,7 @@ Status generate(const Globals& globals, Options& options) {
     options.prompts.emplace_back("\n");
   }
   VOLTA_TRY(auto prompts, read_prompts(options, loaded));
+  VOLTA_TRY(check_encoded(prompts, source, shape.vocab_size));
   VOLTA_TRY(Stops stops,
             find_stops(options.sampling, config, tokenizer.get(), !options.ignore_eos));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/temporary.h"
 #include "command.h"
 #include "formats/adapter.h"
 #include "formats/carried_files.h"
@@ -31,7 +32,7 @@ bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
 bool marks_model_folder(std::string_view name) {
   static constexpr std::array<std::string_view, 9> kNames = {
       "config.json",      kAdapterConfigFile, kAdapterWeightsFile, "model.safetensors.index.json",
-      "metrics.jsonl",    kManifestFile,      kTrainerFile,        kRunFile,
+      kMetricsFile,       kManifestFile,      kTrainerFile,        kRunFile,
       "model.safetensors"};
   return is_one_of(name, kNames) || (name.starts_with("model-") && name.ends_with(".safetensors"));
 }
@@ -80,7 +81,11 @@ Status check_not_read(const Globals& globals, const std::string& path, std::stri
 
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag) {
   VOLTA_TRY(check_output_file(globals, path, flag));
-  if (!path_exists(path) || !is_model_file_name(file_name(path))) return {};
+  if (!path_exists(path)) return {};
+  VOLTA_TRY(const bool of_run, is_place_of_run_file(path));
+  if (!of_run && !is_model_file_name(file_name(path)) && !is_temporary_name(file_name(path))) {
+    return {};
+  }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{}{}{}: this is a file of a model or a run, which a result does not "
                           "replace; give another name",

@@ -60,7 +60,7 @@ bool is_folder(const std::string& path, int fd) {
 }  // namespace
 
 Result<DirectoryLock> DirectoryLock::acquire(const std::string& directory) {
-  const std::string path = join_path(directory, ".lock");
+  const std::string path = join_path(directory, kLockFile);
   VOLTA_TRY(Descriptor fd, open_to_change(path, O_RDWR | O_CREAT, "create"));
   VOLTA_TRY(const LockAttempt attempt, try_lock(fd.get(), path));
   const int lock_errno = errno;

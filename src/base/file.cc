@@ -328,6 +328,15 @@ bool is_part_of_temporary(const std::string& path) {
 
 }  // namespace
 
+Result<std::string> set_aside(const std::string& path, std::string_view suffix) {
+  std::string aside = fmt::format("{}{}", path, suffix);
+  for (int number = 2; path_exists(aside) || is_link(aside); ++number) {
+    aside = fmt::format("{}{}.{}", path, suffix, number);
+  }
+  VOLTA_TRY(rename_path(path, aside));
+  return aside;
+}
+
 Status fsync_renamed(const std::string& to) {
   Status synced = fsync_directory(parent_path(to));
   if (synced || is_part_of_temporary(to)) return synced;

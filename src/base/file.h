@@ -142,10 +142,17 @@ Status rename_path(const std::string& from, const std::string& to,
                    Existing existing = Existing::kReplace);
 /// The same without the fsync.
 Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing);
+/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... if that name is taken), so that
+/// its replacement overwrites nothing. Returns the new path. kIo.
+Result<std::string> set_aside(const std::string& path, std::string_view suffix);
+
 /// Makes a rename to `to` durable, after the rename itself has succeeded. The message of a failure
 /// (kIo) says that the file or folder is in its place, unless it is only a part of a temporary
 /// (base/temporary.h), which the caller removes.
 Status fsync_renamed(const std::string& to);
+
+/// The name of the file that a DirectoryLock makes in its folder.
+inline constexpr std::string_view kLockFile = ".lock";
 
 /// Exclusive use of a folder, by an flock on `DIR/.lock`. It is released when the object goes out
 /// of scope, or when the process ends for any reason. Move-only. The lock file itself stays,

@@ -93,6 +93,7 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   if (prompt.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the chat template makes an empty prompt of this");
   }
+  if (settings_.check_ids) VOLTA_TRY(settings_.check_ids(prompt));
   answer.prompt_tokens = static_cast<std::int64_t>(prompt.size());
   const std::int64_t tokens = settings_.limits.new_tokens(answer.prompt_tokens, kDefaultTokens);
   const bool continues = message_role(messages.back()) == "assistant";

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ class Conversation {
     std::int64_t context = 0;    ///< Most tokens of prompt and answer together.
     ChatOptions chat{};          ///< Tools, and names for the template.
     bool allow_special = false;  ///< Special tokens in messages act as such.
+    /// Checks the ids of every prompt before it runs (ModelSource::check_own_ids()); may be empty.
+    std::function<Status(std::span<const std::int32_t>)> check_ids{};
   };
   struct Answer {
     std::string text;

@@ -1,7 +1,9 @@
 // The part of check_model() for the files beside the weights.
 #include <fmt/format.h>
 
-#include <limits>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "base/file.h"
 #include "formats/carried_files.h"
@@ -35,33 +37,41 @@ Result<bool> check_tokenizer(const ModelSource& model, const TransformerConfig* 
 
 namespace {
 
-void check_token(const ModelSource& model, const TransformerConfig* config, std::string_view key,
+constexpr std::string_view kGenerationConfig = "generation_config.json";
+
+void check_token(std::string_view where, const TransformerConfig* config, std::string_view key,
                  std::int32_t id, Findings& findings) {
   if (config == nullptr || id < config->vocab_size) return;
-  const bool own = path_exists(join_path(model.path(), "generation_config.json"));
-  findings.contradiction(own ? "generation_config.json" : "config.json",
+  findings.contradiction(std::string(where),
                          fmt::format("{} is {}; the model's vocabulary has ids 0 to {}", key, id,
                                      config->vocab_size - 1));
+}
+
+void check_end_tokens(std::string_view where, const TransformerConfig* config,
+                      std::span<const std::int32_t> ids, Findings& findings) {
+  for (const std::int32_t id : ids) check_token(where, config, "eos_token_id", id, findings);
 }
 
 }  // namespace
 
 void check_generation_config(const ModelSource& model, const TransformerConfig* config,
                              Findings& findings) {
-  const std::string where = "generation_config.json";
-  // Ids beyond the vocabulary are reported below, as contradictions.
-  constexpr std::int64_t kAnyId = std::numeric_limits<std::int64_t>::max();
-  const auto settings = model.generation_config(kAnyId);
-  if (settings) {
-    if (settings->begin_token)
-      check_token(model, config, "bos_token_id", *settings->begin_token, findings);
-    for (const std::int32_t id : settings->end_tokens)
-      check_token(model, config, "eos_token_id", id, findings);
-    return;
+  const bool reported = config == nullptr;  // What is wrong with config.json, or a .gguf file.
+  const auto own = model.own_generation_config();
+  if (own) {
+    if (own->begin_token) {
+      check_token(kGenerationConfig, config, "bos_token_id", *own->begin_token, findings);
+    }
+    check_end_tokens(kGenerationConfig, config, own->end_tokens, findings);
+  } else if (model.gguf() == nullptr || !reported) {
+    findings.invalid(std::string(kGenerationConfig), own.error());
   }
-  const bool own = settings.error().message().find(where) != std::string::npos;
-  if (own || config != nullptr)
-    findings.invalid(own ? where : "config.json", settings.error());  // Else reported already.
+  const auto more = model.end_tokens_of_config();
+  if (more) {
+    check_end_tokens("config.json", config, *more, findings);
+  } else if (!reported) {
+    findings.invalid("config.json", more.error());
+  }
 }
 
 namespace {

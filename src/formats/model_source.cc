@@ -216,22 +216,41 @@ Result<ChatTemplate> ModelSource::chat_template() const {
                           path_));
 }
 
-Result<GenerationConfig> ModelSource::generation_config(std::int64_t vocab_size) const {
-  GenerationConfig config;
+Status ModelSource::check_own_ids(std::span<const std::int32_t> ids,
+                                  std::int64_t vocab_size) const {
+  const auto beyond = std::ranges::find_if(ids, [&](std::int32_t id) { return id >= vocab_size; });
+  if (beyond == ids.end()) return {};
+  if (gguf_ != nullptr) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: its tokenizer has the id {}, and its vocabulary the ids 0 to {}: "
+                            "the file contradicts itself; get it again",
+                            path_, *beyond, vocab_size - 1));
+  }
+  return fail(
+      ErrorCode::kInvalidFile,
+      fmt::format("{} has the id {}, and the vocabulary of {} the ids 0 to {} (vocab_size): "
+                  "the two files do not belong together; take both from the same model",
+                  place("tokenizer.json"), *beyond, place("config.json"), vocab_size - 1));
+}
+
+Result<GenerationConfig> ModelSource::own_generation_config() const {
   VOLTA_TRY(const auto own, read("generation_config.json"));
-  if (own) {
-    const std::string path = place("generation_config.json");
-    VOLTA_TRY(config, parse_generation_config(*own, path));
-    VOLTA_TRY(check_end_tokens(config.end_tokens, vocab_size, path));
-  }
-  if (gguf_ != nullptr) return config;
-  if (!config_json_) {
-    if (config_json_.error().code() == ErrorCode::kNotFound) return config;
-    return std::unexpected(config_json_.error());
-  }
-  const std::string path = place("config.json");
-  VOLTA_TRY(const auto more, parse_end_tokens(*config_json_, path));
-  VOLTA_TRY(check_end_tokens(more, vocab_size, path));
+  if (!own) return GenerationConfig();
+  return parse_generation_config(*own, place("generation_config.json"));
+}
+
+Result<std::vector<std::int32_t>> ModelSource::end_tokens_of_config() const {
+  const bool none = !config_json_ && config_json_.error().code() == ErrorCode::kNotFound;
+  if (gguf_ != nullptr || none) return std::vector<std::int32_t>();
+  if (!config_json_) return std::unexpected(config_json_.error());
+  return parse_end_tokens(*config_json_, place("config.json"));
+}
+
+Result<GenerationConfig> ModelSource::generation_config(std::int64_t vocab_size) const {
+  VOLTA_TRY(GenerationConfig config, own_generation_config());
+  VOLTA_TRY(check_end_tokens(config.end_tokens, vocab_size, place("generation_config.json")));
+  VOLTA_TRY(const auto more, end_tokens_of_config());
+  VOLTA_TRY(check_end_tokens(more, vocab_size, place("config.json")));
   for (const std::int32_t id : more) {
     if (std::ranges::find(config.end_tokens, id) == config.end_tokens.end()) {
       config.end_tokens.push_back(id);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -50,6 +51,9 @@ class ModelSource {
 
   /// The tokenizer. kNotFound when there is none, and the errors of parse_tokenizer().
   Result<std::shared_ptr<const Tokenizer>> tokenizer(Interruption interrupted = {}) const;
+  /// Checks ids that this model's own tokenizer has. kInvalidFile, naming the files, when one of
+  /// them is not below `vocab_size`, that of config(): then the files contradict each other.
+  Status check_own_ids(std::span<const std::int32_t> ids, std::int64_t vocab_size) const;
   /// The chat template: that of chat_template.jinja, else of tokenizer_config.json, else of
   /// chat_template.json; of a .gguf file, that of its metadata. kNotFound when there is none, and
   /// the errors of ChatTemplate::parse().
@@ -62,6 +66,10 @@ class ModelSource {
   /// kInvalidFile, with the file and the id, for an end token outside a vocabulary of `vocab_size`,
   /// which would never end a text.
   Result<GenerationConfig> generation_config(std::int64_t vocab_size) const;
+  /// The two parts of it, whose ids are not checked: the settings of generation_config.json (or of
+  /// a .gguf file) alone, and the end tokens of config.json alone (none without that file).
+  Result<GenerationConfig> own_generation_config() const;
+  Result<std::vector<std::int32_t>> end_tokens_of_config() const;
 
  private:
   struct Document;

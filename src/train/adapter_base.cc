@@ -36,16 +36,17 @@ Result<std::string> hash_line(const std::string& name, const Tensor& tensor, con
   return fmt::format("{} {} {}\n", name, to_string(tensor.spec()), hex(*hash));
 }
 
+// `otherwise` says what the user can do instead of giving the right model; it may be empty.
 std::unexpected<Error> other_weights(const std::string& folder, const BaseModel& base,
-                                     const std::string& model, const std::string& hash) {
+                                     const std::string& model, const std::string& hash,
+                                     std::string_view otherwise) {
   const std::vector<std::string> snapshots = other_snapshots(model);
   const std::string hint =
       snapshots.empty() ? "" : fmt::format(" (perhaps another revision: {})", snapshots.front());
   return fail(ErrorCode::kMismatch,
               fmt::format("the adapter {} was trained on other weights (those of {}, XXH3 {}) "
-                          "than {} has (XXH3 {}): give it its own base model{}, or use it on this "
-                          "one all the same with --any-base",
-                          folder, base.path, base.xxh3, model, hash, hint));
+                          "than {} has (XXH3 {}): give it its own base model{}{}",
+                          folder, base.path, base.xxh3, model, hash, hint, otherwise));
 }
 
 }  // namespace
@@ -99,7 +100,9 @@ Status check_adapter_base(const std::string& folder, const Transformer& model,
   VOLTA_TRY(const auto base, recorded_base(folder));
   if (base) {
     VOLTA_TRY(const std::string hash, weights_hash(model));
-    return hash == base->xxh3 ? Status() : other_weights(folder, *base, model_path, hash);
+    if (hash == base->xxh3) return {};
+    return other_weights(folder, *base, model_path, hash,
+                         ", or use it on this one all the same with --any-base");
   }
   VOLTA_TRY(const std::string name, adapter_base_name(folder));
   if (!name.empty() && !is_path_of_base(name, model_path)) {
@@ -134,7 +137,7 @@ Result<AdapterBaseReport> compare(const std::string& folder, const std::optional
     return report;
   }
   VOLTA_TRY(const std::string hash, weights_hash(model, config, device));
-  if (hash != base->xxh3) return other_weights(folder, *base, path, hash);
+  if (hash != base->xxh3) return other_weights(folder, *base, path, hash, "");
   return report;
 }
 

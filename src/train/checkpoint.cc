@@ -81,15 +81,6 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
   return std::nullopt;
 }
 
-Result<std::string> set_aside(const std::string& path, std::string_view suffix) {
-  std::string aside = fmt::format("{}{}", path, suffix);
-  for (int number = 2; path_exists(aside); ++number) {
-    aside = fmt::format("{}{}.{}", path, suffix, number);
-  }
-  VOLTA_TRY(rename_path(path, aside));
-  return aside;
-}
-
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
                                           const TransformerConfig& expected,
                                           std::shared_ptr<Device> device) {

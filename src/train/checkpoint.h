@@ -66,10 +66,6 @@ std::string checkpoint_path(const std::string& run_directory, std::int64_t step)
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
                                                           const Interruption& interrupted = {});
 
-/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... if that name is taken), so that
-/// its replacement overwrites nothing. Returns the new path. kIo.
-Result<std::string> set_aside(const std::string& path, std::string_view suffix);
-
 /// Loads the model of a checkpoint onto a device. kMismatch when its architecture is not
 /// `expected`.
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,

@@ -102,7 +102,7 @@ Result<EventFile> EventFile::create(const std::string& directory, std::int64_t s
   int number = 0;
   do {  // Two runs can begin within a second.
     path =
-        join_path(directory, fmt::format("events.out.tfevents.{:010.0f}.volta.{}", time, number));
+        join_path(directory, fmt::format("{}{:010.0f}.volta.{}", kEventFilePrefix, time, number));
     ++number;
   } while (path_exists(path));
   VOLTA_TRY(FileWriter writer, FileWriter::open(path, FileWriter::Mode::kCreate));

@@ -17,6 +17,9 @@ namespace volta {
 /// CRC-32C (Castagnoli, RFC 3720) of the bytes.
 std::uint32_t crc32c(std::string_view bytes);
 
+/// What the names of event files begin with.
+inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
+
 /// A tag such as "loss", and its value.
 using Scalar = std::pair<std::string_view, double>;
 

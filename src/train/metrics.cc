@@ -81,10 +81,20 @@ std::string enumerate(std::span<const std::int64_t> numbers) {
   return text;
 }
 
+// No option names this file, so the remedy is another one than for other files.
+Status check_place_of_cut_lines(const std::string& path, const std::string& place) {
+  const bool file = !path_exists(place) || file_size(place);
+  if (file && !is_link(place)) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("'{}': lines that are not of the checkpoint's steps are moved to '{}', "
+                          "which is not a regular file: remove it, or move it away",
+                          path, place));
+}
+
 // Appends the removed lines to the file that keeps them, and makes that file durable.
 Status save_cut_lines(const std::string& path, const Lines& lines) {
   const std::string place = path + std::string(kCutSuffix);
-  VOLTA_TRY(check_replaceable(place));
+  VOLTA_TRY(check_place_of_cut_lines(path, place));
   VOLTA_TRY(FileWriter file, FileWriter::open(place, FileWriter::Mode::kAppend));
   for (const std::string_view line : lines.cut) {
     VOLTA_TRY(file.write(line));

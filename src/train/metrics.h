@@ -43,7 +43,8 @@ class MetricsFile {
   /// Opens a file to continue after step `step`. Its valid lines of steps 1 to `step` stay. All
   /// other lines (damaged, out of order, torn, of later steps) are appended to PATH.cut and then
   /// removed. A warning with their numbers is logged for lines that are damaged or out of order.
-  /// kIo; kInvalidFile for a symbolic link and for a file that is too large.
+  /// kIo; kInvalidFile for a symbolic link, for a file that is too large, and if PATH.cut is needed
+  /// and something else than a regular file.
   static Result<MetricsFile> open(const std::string& path, std::int64_t step);
 
   /// Writes and flushes a line. After a failure, every later call first tries to write the missing

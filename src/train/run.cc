@@ -246,7 +246,7 @@ Status Run::save() {
 
 void Run::open_events() {
   if (!setup_.options.tensorboard || finished()) return;
-  auto created = EventFile::create(join_path(setup_.options.out, "tensorboard"), steps_done(),
+  auto created = EventFile::create(join_path(setup_.options.out, kTensorboardFolder), steps_done(),
                                    seconds_since_1970());
   if (created) {
     events_ = *std::move(created);
@@ -275,8 +275,8 @@ void Run::tell(const Status& status) {
 void Run::plot() {
   const std::string& out = setup_.options.out;
   const auto draw = [&]() -> Status {
-    VOLTA_TRY(const auto records, read_metrics(join_path(out, "metrics.jsonl")));
-    return write_file_atomic(join_path(out, "loss.svg"),
+    VOLTA_TRY(const auto records, read_metrics(join_path(out, kMetricsFile)));
+    return write_file_atomic(join_path(out, kLossPlotFile),
                              loss_plot_svg(records, file_name(setup_.data.path)));
   };
   tell(draw());
@@ -285,7 +285,7 @@ void Run::plot() {
 // Adds the validation loss to the line of the last step, which lacks it when the evaluation was
 // interrupted.
 Status Run::complete_metrics(std::optional<double> val_loss) {
-  const std::string path = join_path(setup_.options.out, "metrics.jsonl");
+  const std::string path = join_path(setup_.options.out, kMetricsFile);
   VOLTA_TRY(const auto records, read_metrics(path));
   if (records.empty() || records.back().step != steps_done() || records.back().val_loss) return {};
   MetricsRecord last = records.back();
@@ -363,8 +363,8 @@ Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>
     if (callbacks.on_message) callbacks.on_message(level, message);
   };
   VOLTA_TRY(RunSetup setup, set_up_run(options, device, callbacks.should_stop, say));
-  VOLTA_TRY(MetricsFile metrics, MetricsFile::open(join_path(options.out, "metrics.jsonl"),
-                                                   setup.trainer->steps_done()));
+  VOLTA_TRY(MetricsFile metrics,
+            MetricsFile::open(join_path(options.out, kMetricsFile), setup.trainer->steps_done()));
   return Run(std::move(setup), std::move(metrics), callbacks, say).run();
 }
 

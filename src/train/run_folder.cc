@@ -12,6 +12,7 @@
 #include "formats/adapter.h"
 #include "formats/hub_cache.h"
 #include "train/checkpoint_manifest.h"
+#include "train/event_file.h"
 
 namespace volta {
 namespace {
@@ -76,7 +77,43 @@ std::string base_name(const std::string& folder) {
   return base && *base ? shell_quoted((*base)->path) : "BASE";
 }
 
+// Whether a name in the folder of a run is that of a file which the run writes, or of an earlier
+// one that it keeps (metrics.jsonl.cut, metrics.jsonl.old.2).
+bool is_name_of_run_file(std::string_view name) {
+  const auto is_or_begins_with = [&](std::string_view own) {
+    return name.starts_with(own) && (name.size() == own.size() || name[own.size()] == '.');
+  };
+  return name == kLockFile || is_or_begins_with(kRunFile) || is_or_begins_with(kMetricsFile) ||
+         is_or_begins_with(kLossPlotFile);
+}
+
+// Whether a folder in that of a run holds nothing but what the run writes. Checkpoints that it has
+// renamed (step-3.invalid) count, too.
+bool is_name_of_run_subfolder(std::string_view name) {
+  return name == kTensorboardFolder || step_of(name.substr(0, name.find('.')));
+}
+
 }  // namespace
+
+Result<bool> holds_run(const std::string& directory) {
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
+  return !checkpoints.empty() || path_exists(join_path(directory, kRunFile)) ||
+         path_exists(join_path(directory, kMetricsFile));
+}
+
+Result<bool> is_place_of_run_file(const std::string& path) {
+  const std::string name = file_name(path);
+  // A run that has just begun has nothing but its lock; event files may lie behind a link.
+  if (name == kLockFile || name.starts_with(kEventFilePrefix)) return true;
+  const auto place = real_path(parent_path(path));
+  if (!place) return false;  // There is no such folder yet.
+  VOLTA_TRY(const bool checkpoint, has_manifest(*place));
+  if (checkpoint) return true;
+  VOLTA_TRY(const bool in_run, holds_run(*place));
+  if (in_run) return is_name_of_run_file(name);
+  if (!is_name_of_run_subfolder(file_name(*place))) return false;
+  return holds_run(parent_path(*place));
+}
 
 Status write_run_file(const RunOptions& options, const RunProgress& progress) {
   JsonWriter json(2);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +14,19 @@
 #include "train/settings.h"
 
 namespace volta {
+
+/// Names in the folder of a run, besides run.json and its checkpoints.
+inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
+inline constexpr std::string_view kLossPlotFile = "loss.svg";
+inline constexpr std::string_view kTensorboardFolder = "tensorboard";
+
+/// Whether a folder holds a run: a checkpoint, run.json or metrics. kIo.
+Result<bool> holds_run(const std::string& directory);
+
+/// Whether `path` lies where a run writes its files: in the folder of a run under a name of such a
+/// file (also one that the run has renamed or cut from, such as metrics.jsonl.old), or anywhere in
+/// its checkpoints and its tensorboard/ folder. Links in the folder's path are followed. kIo.
+Result<bool> is_place_of_run_file(const std::string& path);
 
 /// The progress of a run, which run.json records beside the options.
 struct RunProgress {

@@ -128,6 +128,7 @@ Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& 
   const DataKind kind = data_kind(options.data.front());
   const bool ready_made = kind == DataKind::kTokenIds || kind == DataKind::kTokenStream;
   VOLTA_TRY(auto tokenizer, model_tokenizer(model, ready_made, interrupted, say));
+  const bool own_tokenizer = tokenizer != nullptr;
   if (model == nullptr) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
@@ -144,6 +145,9 @@ Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& 
   if (model == nullptr) {
     VOLTA_TRY(check_gaps(*setup.data.tokenizer, options.tokenizer));
     options.model.vocab_size = vocab;
+  } else if (own_tokenizer) {
+    const auto largest = static_cast<std::int32_t>(vocab - 1);
+    VOLTA_TRY(model->check_own_ids({&largest, 1}, options.model.vocab_size));
   } else if (vocab > options.model.vocab_size) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: a vocabulary of {} {}s does not fit the model's {} tokens; use "

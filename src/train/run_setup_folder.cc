@@ -18,12 +18,6 @@
 namespace volta::run_setup {
 namespace {
 
-Result<bool> holds_run(const std::string& directory) {
-  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
-  return !checkpoints.empty() || path_exists(join_path(directory, kRunFile)) ||
-         path_exists(join_path(directory, "metrics.jsonl"));
-}
-
 bool holds_model(const std::string& directory) {
   for (const std::string_view name :
        {std::string_view("config.json"), std::string_view("model.safetensors"),
@@ -140,7 +134,7 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruptio
                             "the model further: --init {} --out NEW",
                             out, shell_quoted(out)));
   }
-  if (used || model || path_exists(join_path(out, ".lock"))) {
+  if (used || model || path_exists(join_path(out, kLockFile))) {
     VOLTA_TRY(lock_folder(setup));
   }
   if (!setup.options.resume) return std::nullopt;
@@ -158,7 +152,7 @@ Status keep_unusable(const RunSetup& setup, std::int64_t first_step, const Say& 
   for (const CheckpointPlace& place : places) {
     if (place.step > first_step) unusable.emplace_back(place.path, ".invalid");
   }
-  const std::string metrics = join_path(out, "metrics.jsonl");
+  const std::string metrics = join_path(out, kMetricsFile);
   if (setup.checkpoint.empty() && path_exists(metrics)) unusable.emplace_back(metrics, ".old");
   for (const auto& [path, suffix] : unusable) {
     VOLTA_TRY(const std::string aside, set_aside(path, suffix));

@@ -263,9 +263,10 @@ Result<std::vector<TuningEntry>> TuningCache::read() const {
 std::vector<TuningEntry> TuningCache::read_or_warn() const {
   auto entries = read();
   if (entries) return *std::move(entries);
+  const bool removable = is_bad(entries.error()) && !is_directory(path());
   log(LogLevel::kWarning,
       fmt::format("{}; products run with default parameters{}", entries.error().message(),
-                  is_bad(entries.error()) ? ": `volta tune clear` removes the file" : ""));
+                  removable ? ": `volta tune clear` removes the file" : ""));
   return {};
 }
 
@@ -273,11 +274,10 @@ std::vector<TuningEntry> TuningCache::read_or_warn() const {
 std::vector<TuningEntry> TuningCache::set_aside() const {
   auto entries = read();
   if (entries) return *std::move(entries);
-  const std::string bad = path() + ".bad";
-  const Status moved = rename_path(path(), bad);
+  const auto bad = volta::set_aside(path(), ".bad");  // Keeps earlier ones.
   log(LogLevel::kWarning,
       fmt::format("{}; {}: tune again with `volta tune matmul`", entries.error().message(),
-                  moved ? fmt::format("set aside as {}", bad) : moved.error().message()));
+                  bad ? fmt::format("set aside as {}", *bad) : bad.error().message()));
   return {};
 }
 
@@ -289,7 +289,7 @@ Result<DirectoryLock> TuningCache::lock() const {
     if (lock || monotonic_seconds() > until) return lock;
     // Waiting helps only if another process holds the lock.
     if (lock.error().code() != ErrorCode::kIo) return lock;
-    if (::access(join_path(directory_, ".lock").c_str(), W_OK) != 0) return lock;
+    if (::access(join_path(directory_, kLockFile).c_str(), W_OK) != 0) return lock;
     std::this_thread::sleep_for(kLockPause);
   }
 }
@@ -323,10 +323,17 @@ Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
 
 Result<bool> TuningCache::clear() const {
   const auto size = file_size(path());
-  if (!size && size.error().code() == ErrorCode::kNotFound) return false;
-  // kIo: the folder may not be searched, so we cannot tell whether the file exists. After any other
-  // error something else has the file's name, a folder for example. It is removed, too.
-  if (!size && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
+  // kIo: the folder may not be searched, so we cannot tell whether the file exists. A link is
+  // removed whatever it leads to.
+  const bool file = size || is_link(path());
+  if (!file && size.error().code() == ErrorCode::kNotFound) return false;
+  if (!file && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
+  if (!file) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("'{}' is not a file, so Volta did not make it: move it away, or remove "
+                            "it yourself",
+                            path()));
+  }
   VOLTA_TRY(const DirectoryLock locked, lock());
   VOLTA_TRY(remove_all(path()));
   return true;

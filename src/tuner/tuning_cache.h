@@ -72,8 +72,9 @@ class TuningCache {
   /// at most a few seconds for other writers. kIo; kInvalidArgument if there would be too many
   /// entries.
   Status add(std::span<const TuningEntry> entries) const;
-  /// Removes the file; returns false if there was none. kIo, also when it cannot be known whether
-  /// there is one.
+  /// Removes the file, or a link in its place; returns false if there was none. kInvalidFile if
+  /// something else has its name, such as a folder, which stays; kIo, also when it cannot be known
+  /// whether there is one.
   Result<bool> clear() const;
 
   /// For a program that measures, because two at once would disturb each other. Checks before the

@@ -309,11 +309,14 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
   EXPECT_THAT(said(terminal, {"four", "/load a.json", "/system", "five"}, "b.json"),
               ElementsAre("one", "three", "five"));
   EXPECT_EQ(load("b.json")[0]["role"], "user");
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
   for (const auto& [command, answer] : std::map<std::string, std::string>{
            {"/save b.json", "is there already"},
            {"/save", "name a file"},
            {"/save no/where.json", "no/where.json"},
            {"/load none.json", "none.json"},
+           {"/load pipe", "'pipe' is a device or pipe"},
+           {"/load -", "'-'"},
            {"/load model/tokenizer_config.json", "expected an array of messages"},
            {"/foo", "/foo is no command; /help shows them"},
            {"/exit now", "/exit takes no text"},

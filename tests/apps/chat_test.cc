@@ -10,6 +10,7 @@
 
 #include "apps/chat_fixture.h"
 #include "apps/command.h"
+#include "base/file.h"
 #include "support/alloc_counter.h"
 #include "support/shared_data.h"
 #include "text/tokenizer.h"
@@ -179,6 +180,24 @@ TEST_F(RenderTest, MistakesAreNamed) {
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_THAT(none.err, HasSubstr("has no chat template"));
   EXPECT_THAT(none.err, HasSubstr("--template FILE"));
+}
+
+// No other message helps where the model's files contradict each other.
+TEST_F(ChatTest, ATokenizerBeyondTheVocabularyIsTheFaultOfTheFiles) {
+  Json tokenizer = Json::parse(*read_text_file(dir_.file("model/tokenizer.json")));
+  tokenizer["added_tokens"].push_back({{"id", 600},
+                                       {"content", "ZZZ"},
+                                       {"single_word", false},
+                                       {"lstrip", false},
+                                       {"rstrip", false},
+                                       {"normalized", false},
+                                       {"special", false}});
+  write("model/tokenizer.json", tokenizer.dump());
+  const CommandResult asked = chat({"-p", "ZZZ", "-n", "1"});
+  EXPECT_EQ(asked.exit_code, 3) << asked.err;
+  EXPECT_THAT(asked.err, HasSubstr("model/tokenizer.json has the id 600, and the vocabulary of "
+                                   "model/config.json the ids 0 to 511"));
+  EXPECT_EQ(chat({"-p", "Hi", "-n", "1"}).exit_code, 0);
 }
 
 TEST_F(ChatTest, ATurnIsThePromptOfTheTemplateContinued) {

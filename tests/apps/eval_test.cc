@@ -206,9 +206,9 @@ TEST_F(EvalTest, ATokenizerOfAnotherModelIsNamed) {
   std::filesystem::copy_file(dir_.file("other/tokenizer.json"), folder + "/tokenizer.json",
                              std::filesystem::copy_options::overwrite_existing);
   const CommandResult result = run_volta({"eval", folder, "--data", "text.txt"}, dir_.path());
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("text.txt: token "));
-  EXPECT_THAT(result.err, HasSubstr("the tokenizer is another model's"));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("step-5/tokenizer.json has the id "));
+  EXPECT_THAT(result.err, HasSubstr("step-5/config.json the ids 0 to "));
 }
 
 }  // namespace

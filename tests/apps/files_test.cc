@@ -43,6 +43,12 @@ class Files : public ::testing::Test {
     fs::create_directories(fs::path(path(name)).parent_path());
     std::ofstream(path(name), std::ios::binary) << text;
   }
+  void write_ids() const {
+    const std::vector<std::int64_t> ids = {1, 2, 3};
+    ASSERT_TRUE(
+        write_safetensors(path("ids.safetensors"),
+                          {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(1, 3), ids)}}));
+  }
   std::string get(const std::string& name) const {
     return read_text_file(path(name)).value_or("<none>");
   }
@@ -122,10 +128,7 @@ TEST_F(Files, OutputsAreNotWrittenThroughLinks) {
   for (const char* name : {"link", "link.safetensors", "link.gguf"}) {
     fs::create_symlink("mine", path(name));
   }
-  const std::vector<std::int64_t> ids = {1, 2, 3};
-  ASSERT_TRUE(
-      write_safetensors(path("ids.safetensors"),
-                        {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(1, 3), ids)}}));
+  write_ids();
   expect_error({"eval", "run", "--data", "text.txt", "--profile", "link"}, 1, "a symbolic link");
   expect_error({"logits", "run", "--ids", "ids.safetensors", "--out", "link.safetensors"}, 1,
                "a symbolic link");
@@ -205,12 +208,54 @@ TEST_F(Files, NoResultReplacesWhatTheCommandReads) {
   EXPECT_EQ(get(table), "{}");
 }
 
+// Even with --force, and under whatever names the run has given its files over time.
+TEST_F(Files, NoResultReplacesAFileOfARun) {
+  ASSERT_EQ(volta(train({"--tensorboard"})).exit_code, 0);
+  fs::copy(path("run/step-4"), path("model"));
+  fs::remove(path("model/manifest.json"));
+  write_ids();
+  std::string events;
+  for (const auto& entry : fs::directory_iterator(path("run/tensorboard"))) {
+    events = "run/tensorboard/" + entry.path().filename().string();
+  }
+  ASSERT_NE(events, "");
+  write("run/metrics.jsonl.cut", "lines");
+  write("run/metrics.jsonl.old.2", "lines");
+  write("run/step-2.invalid/notes", "notes");
+  write("run/step-2/notes", "notes");
+  write("begun/.lock", "");
+  fs::create_directory_symlink("run", path("linked"));
+  const std::vector<std::string> kept = {
+      "run/metrics.jsonl", "run/metrics.jsonl.cut",    "run/metrics.jsonl.old.2",
+      "run/loss.svg",      "linked/loss.svg",          "run/.lock",
+      "run/run.json",      "run/step-2/notes",         "run/step-2.invalid/notes",
+      "begun/.lock",       "run/step-2/manifest.json", events};
+  const std::vector<std::string> logits = {"logits",          "model",   "--ids",
+                                           "ids.safetensors", "--force", "--out"};
+  for (const std::string& file : kept) {
+    const std::string before = get(file);
+    ASSERT_NE(before, "<none>") << file;
+    std::vector<std::string> command = logits;
+    command.push_back(file);
+    expect_error(command, 2, "a file of a model or a run");
+    command.back() = "out.safetensors";
+    command.insert(command.end(), {"--profile", file});
+    expect_error(command, 2, "a file of a model or a run");
+    EXPECT_EQ(get(file), before) << file;
+  }
+  // The user's own files are replaced, in the folder of a run and elsewhere.
+  for (const std::string file : {"run/logits.safetensors", "loss.svg"}) {
+    write(file, "mine");
+    std::vector<std::string> command = logits;
+    command.push_back(file);
+    EXPECT_EQ(volta(command).exit_code, 0) << file;
+    EXPECT_NE(get(file), "mine") << file;
+  }
+}
+
 TEST_F(Files, TwoResultsOfACommandHaveTwoPlaces) {
   ASSERT_EQ(volta(train()).exit_code, 0);
-  const std::vector<std::int64_t> ids = {1, 2, 3};
-  ASSERT_TRUE(
-      write_safetensors(path("ids.safetensors"),
-                        {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(1, 3), ids)}}));
+  write_ids();
   expect_error({"logits", "run", "--ids", "ids.safetensors", "--out", "both.safetensors",
                 "--profile", "both.safetensors", "--force"},
                2, "this is the file of --out");

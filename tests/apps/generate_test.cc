@@ -74,6 +74,27 @@ class GenerateTest : public ::testing::Test {
   test::TempDir dir_;
 };
 
+// The files contradict each other, which no prompt can help. Ids are what the user says they are.
+TEST_F(GenerateTest, ATokenizerBeyondTheVocabularyIsTheFaultOfTheFiles) {
+  std::string config = *read_text_file(dir_.file("model/config.json"));
+  const std::size_t size = config.find("\"vocab_size\": 256");
+  ASSERT_NE(size, std::string::npos) << config;
+  config.replace(size, 17, "\"vocab_size\": 100");
+  write("model/config.json", config);
+  write("text.txt", std::string(1000, 'z'));
+  const std::string words =
+      "model/tokenizer.json has the id 122, and the vocabulary of model/config.json the ids 0 to "
+      "99 (vocab_size)";
+  expect_error({"-p", "zz"}, 3, words);
+  expect_error({"-f", "text.txt"}, 3, words);
+  expect_error({"--ids", "122"}, 2, "--ids: token 0 of the prompt is 122");
+  const CommandResult tuned = run_volta(
+      {"train", "--init", "model", "--data", "text.txt", "--out", "run", "--context", "8"},
+      dir_.path());
+  EXPECT_EQ(tuned.exit_code, 3);
+  EXPECT_THAT(tuned.err, HasSubstr("tokenizer.json has the id 255"));
+}
+
 // Random bytes are not text; ids of a prompt that leads to printable ones would be luck. So stops
 // are taken from what the model says.
 TEST_F(GenerateTest, StopStringsEndBeforeTheirText) {

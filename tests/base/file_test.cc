@@ -123,6 +123,17 @@ TEST_F(FileTest, AtomicWriteReplaces) {
   EXPECT_EQ(names(), (std::vector<std::string>{"a", "empty"}));
 }
 
+TEST_F(FileTest, SettingAsideTakesTheFirstFreeName) {
+  std::filesystem::create_symlink("nowhere", file("a.old.2"));
+  for (const char* expected : {"a.old", "a.old.3", "a.old.4"}) {
+    put("a", expected);
+    EXPECT_EQ(*set_aside(file("a"), ".old"), file(expected));
+    EXPECT_EQ(get(expected), expected);
+  }
+  EXPECT_TRUE(is_link(file("a.old.2")));
+  EXPECT_FALSE(set_aside(file("a"), ".old"));
+}
+
 TEST_F(FileTest, AFailedAtomicWriteLeavesTheOldFileAndNothingElse) {
   put("a", "old");
   const std::pair<FileCall, int> kFaults[] = {

@@ -213,6 +213,21 @@ TEST_F(ModelCheckTest, TokensBeyondTheVocabularyContradictTheModel) {
                   "has ids 0 to 199"));
 }
 
+// Each id is looked for in the file that has it.
+TEST_F(ModelCheckTest, AnEndTokenIsReportedForTheFileThatNamesIt) {
+  make(small_llama());
+  std::string config = *read_text_file(dir_.file("config.json"));
+  const std::size_t key = config.find("\"eos_token_id\"");
+  config.replace(key, config.find_first_of(",\n", key) - key, "\"eos_token_id\": [2, 99999]");
+  put("config.json", config);
+  put("generation_config.json", R"({"eos_token_id": 2})");
+  const std::string what = "eos_token_id is 99999; the model's vocabulary has ids 0 to 255";
+  EXPECT_THAT(findings(folder_), ElementsAre("!config.json: " + what));
+  put("generation_config.json", R"({"eos_token_id": 99999})");
+  EXPECT_THAT(findings(folder_),
+              ElementsAre("!generation_config.json: " + what, "!config.json: " + what));
+}
+
 // What generate would refuse.
 TEST_F(ModelCheckTest, GenerationConfigsMustBeUsable) {
   make(small_llama());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -85,6 +86,30 @@ RC_GTEST_PROP(BpeTrainer, WhatItLearnsRoundTripsAnyText,
   const auto ids = (*tokenizer)->encode(text);
   RC_ASSERT(ids.has_value());
   RC_ASSERT((*tokenizer)->decode(*ids) == text);
+}
+
+// The length that counts is that of the token in the file, where some bytes take two.
+TEST(BpeTrainer, NoTokenIsLongerThanReadersAllow) {
+  for (const std::string letter : {"a", "\u00e9"}) {
+    std::string text;
+    for (int line = 0; line < 3; ++line) {
+      for (int i = 0; i < 8192; ++i) text += letter;
+      text += "\n";
+    }
+    for (int line = 0; line < 10; ++line) text += "hello world\n";
+    const auto written = train_byte_level_bpe(text, {.vocab_size = 300});
+    ASSERT_TRUE(written);
+    const auto tokenizer = parse_tokenizer(*written, "trained");
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message();
+    std::size_t longest = 0;
+    for (const auto& [token, id] : json::parse(*written)["model"]["vocab"].items()) {
+      longest = std::max(longest, token.size());
+    }
+    EXPECT_EQ(longest, 4096U);
+    // Rarer pairs are still merged.
+    EXPECT_TRUE(json::parse(*written)["model"]["vocab"].contains("hello"));
+    EXPECT_EQ(*(*tokenizer)->decode(*(*tokenizer)->encode(text)), text);
+  }
 }
 
 // A word may be as long as the text.

@@ -18,6 +18,7 @@ namespace {
 
 using test::expect_error;
 using testing::HasSubstr;
+using testing::Not;
 
 class AdapterBase : public test::RunFixture {
  protected:
@@ -88,6 +89,8 @@ TEST_F(AdapterBase, IsVerifiedWhereItIsOnThisMachine) {
   ASSERT_TRUE(other.flaw);
   EXPECT_EQ(other.flaw->code(), ErrorCode::kMismatch);
   EXPECT_THAT(other.flaw->message(), HasSubstr("was trained on other weights"));
+  // Verifying has no such option.
+  EXPECT_THAT(other.flaw->message(), Not(HasSubstr("--any-base")));
 
   // A base that cannot be read is reported, too.
   std::filesystem::resize_file(base + "/model.safetensors", 1000);

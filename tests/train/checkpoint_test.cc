@@ -347,15 +347,6 @@ TEST_F(CheckpointTest, AnEndlessManifestIsNotRead) {
   EXPECT_LT(counter.bytes(), std::int64_t{1} << 20);
 }
 
-TEST_F(CheckpointTest, SettingAsideTakesTheFirstFreeName) {
-  for (const char* expected : {"a.old", "a.old.2", "a.old.3"}) {
-    test::put_file(dir() + "/a", expected);
-    EXPECT_EQ(*set_aside(dir() + "/a", ".old"), dir() + "/" + expected);
-    EXPECT_EQ(test::get_file(dir() + "/" + expected), expected);
-  }
-  EXPECT_FALSE(set_aside(dir() + "/a", ".old"));
-}
-
 TEST_F(CheckpointTest, WeightsThatAreNotNumbersAreNeverWritten) {
   advance();
   ASSERT_TRUE(write(1));

@@ -191,9 +191,27 @@ TEST_F(Metrics, ACopyThatCannotBeWrittenLeavesTheFile) {
     EXPECT_EQ(test::get_file(path()), text);
   }
   std::filesystem::remove(path() + ".cut");
-  std::filesystem::create_symlink(dir_.file("elsewhere"), path() + ".cut");
-  expect_error(MetricsFile::open(path(), 2), ErrorCode::kIo, "a symbolic link");
+}
+
+// No option names the file of cut lines, so the message does not ask for another path.
+TEST_F(Metrics, CutLinesNeedAFile) {
+  const std::string cut = path() + ".cut";
+  const auto refused = [&] {
+    test::put_file(path(), line(1) + line(2) + line(3));
+    const auto opened = MetricsFile::open(path(), 2);
+    expect_error(opened, ErrorCode::kInvalidFile,
+                 cut + "', which is not a regular file: remove it, or move it away");
+    EXPECT_EQ(test::get_file(path()), line(1) + line(2) + line(3));
+  };
+  std::filesystem::create_symlink(dir_.file("elsewhere"), cut);
+  refused();
   EXPECT_FALSE(path_exists(dir_.file("elsewhere")));
+  std::filesystem::remove(cut);
+  std::filesystem::create_directory(cut);
+  refused();
+  std::filesystem::remove(cut);
+  ASSERT_EQ(::mkfifo(cut.c_str(), 0600), 0);
+  refused();
 }
 
 TEST_F(Metrics, AFileOfAbsurdSizeIsRefused) {

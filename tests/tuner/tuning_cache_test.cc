@@ -104,6 +104,27 @@ TEST(TuningCache, AddsAndReplacesByKernelsAndShape) {
   EXPECT_TRUE(cache.read()->empty());
 }
 
+TEST(TuningCache, OnlyAFileOrALinkIsCleared) {
+  const TempDir dir;
+  const TuningCache cache(dir.path(), cpu_signature());
+  write(cache.path() + "/thesis.txt", "years of work");
+  const auto refused = cache.clear();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidFile);
+  EXPECT_THAT(refused.error().message(), HasSubstr("is not a file"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("move it away"));
+  EXPECT_EQ(*read_text_file(cache.path() + "/thesis.txt"), "years of work");
+  // A link is removed, and not what it leads to.
+  std::filesystem::rename(cache.path(), dir.file("folder"));
+  std::filesystem::create_symlink(dir.file("folder"), cache.path());
+  EXPECT_TRUE(*cache.clear());
+  EXPECT_FALSE(is_link(cache.path()));
+  std::filesystem::create_symlink("nowhere", cache.path());
+  EXPECT_TRUE(*cache.clear());
+  EXPECT_FALSE(is_link(cache.path()));
+  EXPECT_EQ(*read_text_file(dir.file("folder/thesis.txt")), "years of work");
+}
+
 TEST(TuningCache, TheEnvironmentSaysWhereItIs) {
   const TempDir dir;
   const ScopedEnv home("HOME", dir.file("home").c_str());
@@ -205,6 +226,20 @@ TEST(TuningCache, BadFilesAreReportedAndSetAsideByTheNextTuner) {
     EXPECT_THAT(log.text(), HasSubstr("set aside as"));
     EXPECT_EQ(*read_text_file(cache.path() + ".bad"), c.text);
     EXPECT_EQ(*cache.read(), std::vector{entry_of(1)});
+  }
+}
+
+TEST(TuningCache, EveryBadFileIsKept) {
+  const TempDir dir;
+  const TuningCache cache(dir.path(), cpu_signature());
+  const Log log;
+  for (const std::string suffix : {".bad", ".bad.2", ".bad.3"}) {
+    write(cache.path(), "{ " + suffix);
+    ASSERT_TRUE(cache.add({{entry_of(1)}}));
+    EXPECT_THAT(log.text(), HasSubstr(cache.path() + suffix + ": tune again"));
+  }
+  for (const std::string suffix : {".bad", ".bad.2", ".bad.3"}) {
+    EXPECT_EQ(*read_text_file(cache.path() + suffix), "{ " + suffix);
   }
 }
 

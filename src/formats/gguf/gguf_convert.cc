@@ -100,7 +100,7 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
   VOLTA_TRY(const std::string text, std::move(tokenizer));
   VOLTA_TRY(const std::string tokenizer_config, gguf_tokenizer_config(file));
-  VOLTA_TRY(parse_tokenizer(text, file.path(), tokenizer_config));  // Errors are found now.
+  VOLTA_TRY(parse_gguf_tokenizer(file, text, tokenizer_config));  // Errors are found now.
   VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), text));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }

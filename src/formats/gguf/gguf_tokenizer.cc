@@ -387,8 +387,8 @@ Result<GgufTokenIds> gguf_token_ids(const GgufFile& file) {
 }
 
 Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted) {
-  if (file.find("tokenizer.huggingface.json") != nullptr) {
-    VOLTA_TRY(const auto text, file.get_string("tokenizer.huggingface.json"));
+  if (file.find(kGgufTokenizerJson) != nullptr) {
+    VOLTA_TRY(const auto text, file.get_string(kGgufTokenizerJson));
     return std::string(text);
   }
   VOLTA_TRY(const auto model, file.get_string_or(kGgufTokenizerModel, kGgufNoTokenizer));
@@ -446,11 +446,21 @@ Result<std::string> gguf_generation_config(const GgufFile& file) {
   return std::move(json).take() + "\n";
 }
 
+Result<std::shared_ptr<const Tokenizer>> parse_gguf_tokenizer(const GgufFile& file,
+                                                              std::string_view json,
+                                                              std::string_view config,
+                                                              Interruption interrupted) {
+  const bool whole = file.find(kGgufTokenizerJson) != nullptr;
+  const std::string name =
+      whole ? fmt::format("{}: {}", file.path(), kGgufTokenizerJson) : file.path();
+  return parse_tokenizer(json, name, config, std::move(interrupted));
+}
+
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,
                                                         Interruption interrupted) {
   VOLTA_TRY(const std::string json, gguf_tokenizer_json(file, interrupted));
   VOLTA_TRY(const std::string config, gguf_tokenizer_config(file));
-  return parse_tokenizer(json, file.path(), config, std::move(interrupted));
+  return parse_gguf_tokenizer(file, json, config, std::move(interrupted));
 }
 
 }  // namespace volta

@@ -43,6 +43,9 @@ Result<GgufTokenIds> gguf_token_ids(const GgufFile& file);
 inline constexpr std::string_view kGgufTokenizerModel = "tokenizer.ggml.model";
 inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
 
+/// The key for a whole tokenizer.json.
+inline constexpr std::string_view kGgufTokenizerJson = "tokenizer.huggingface.json";
+
 /// The tokenizer as tokenizer.json: the file's tokenizer.huggingface.json if it has one, otherwise
 /// made from tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
 /// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, with a list of
@@ -52,6 +55,12 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption inter
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
 /// generation_config.json with the begin, end and padding tokens; empty when there are none.
 Result<std::string> gguf_generation_config(const GgufFile& file);
+/// Parses what gguf_tokenizer_json() and gguf_tokenizer_config() made of the file. Errors name the
+/// file and, when it holds a whole tokenizer.json, the key of that.
+Result<std::shared_ptr<const Tokenizer>> parse_gguf_tokenizer(const GgufFile& file,
+                                                              std::string_view json,
+                                                              std::string_view config,
+                                                              Interruption interrupted = {});
 /// The tokenizer from tokenizer.json and tokenizer_config.json. `interrupted`: as in
 /// parse_tokenizer().
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,

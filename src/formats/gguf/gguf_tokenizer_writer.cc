@@ -329,7 +329,7 @@ Result<bool> add_gguf_tokenizer(const TokenizerFiles& files, std::int64_t vocab_
   VOLTA_TRY(Roles roles,
             add_roles(generation, config, lists, text_of(&model.node(), "unk_token"), metadata));
   VOLTA_TRY(add_around(files, roles, metadata));
-  metadata.add_string("tokenizer.huggingface.json", files.tokenizer);
+  metadata.add_string(kGgufTokenizerJson, files.tokenizer);
   return complete;
 }
 

@@ -273,6 +273,8 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
   while (static_cast<std::int64_t>(tokens.size()) < options.vocab_size && trainer.next(pair)) {
     std::string merged = tokens[static_cast<std::size_t>(pair.first)];
     merged += tokens[static_cast<std::size_t>(pair.second)];
+    // Long runs of one character lead here. Readers refuse such a token, and no text needs it.
+    if (merged.size() > kMaxTokenBytes) continue;
     // Two different merges can lead to the same token.
     const auto [known, added] = ids.emplace(merged, static_cast<std::int32_t>(tokens.size()));
     if (added) tokens.push_back(std::move(merged));

@@ -245,5 +245,17 @@ TEST(GgufTokenizer, ATokenizerJsonIsTakenAsItIs) {
   EXPECT_EQ(gguf_token_ids(*file)->eos, 7);
 }
 
+TEST(GgufTokenizer, ABadTokenizerJsonIsReportedWithItsKey) {
+  for (const std::string text : {"{}", "[", R"({"model": {"type": "x"}})"}) {
+    GgufSample sample;
+    sample.metadata.add_string("tokenizer.huggingface.json", text);
+    const auto file = sample.parse();
+    const auto tokenizer = gguf_tokenizer(*file);
+    ASSERT_FALSE(tokenizer);
+    EXPECT_THAT(tokenizer.error().message(),
+                testing::StartsWith(file->path() + ": tokenizer.huggingface.json"));
+  }
+}
+
 }  // namespace
 }  // namespace volta
