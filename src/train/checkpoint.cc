@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "formats/model_source.h"
 #include "formats/safetensors.h"
+#include "train/settings.h"
 
 namespace volta {
 
@@ -65,11 +66,63 @@ std::string checkpoint_path(const std::string& run_directory, std::int64_t step)
   return join_path(run_directory, fmt::format("step-{}", step));
 }
 
+namespace {
+
+// The metadata "run" of a trainer's file, whose step must be that of the manifest.
+Result<std::string> read_run_state(const SafetensorsFile& file, const Checkpoint& checkpoint) {
+  const auto& metadata = file.metadata();
+  const auto step = metadata.find("step");
+  const auto run = metadata.find("run");
+  if (step == metadata.end() || run == metadata.end()) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: its metadata lacks 'step' or 'run': no trainer wrote it", file.path()));
+  }
+  const auto number = parse_int<std::int64_t>(step->second, "step", 0, kMaxStep);
+  if (!number) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: the step in its metadata is '{}', which "
+                                                     "is no number of updates",
+                                                     file.path(), step->second));
+  }
+  if (*number != checkpoint.manifest.step) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{} is of step {}, its manifest of step {}", file.path(), *number,
+                            checkpoint.manifest.step));
+  }
+  return run->second;
+}
+
+Status check_trainer_file(const Checkpoint& checkpoint) {
+  VOLTA_TRY(const SafetensorsFile file,
+            SafetensorsFile::open(join_path(checkpoint.path, kTrainerFile)));
+  VOLTA_TRY(const std::string run, read_run_state(file, checkpoint));
+  return check_run_state(run, file.path() + ": run");
+}
+
+Result<Checkpoint> open_for(CheckpointUse use, const std::string& path,
+                            const Interruption& interrupted) {
+  VOLTA_TRY(Checkpoint checkpoint, open_checkpoint(path, interrupted));
+  if (use == CheckpointUse::kResume) VOLTA_TRY(check_trainer_state(checkpoint));
+  return checkpoint;
+}
+
+}  // namespace
+
+Status check_trainer_state(const Checkpoint& checkpoint) {
+  Status checked = check_trainer_file(checkpoint);
+  if (checked || checked.error().code() != ErrorCode::kInvalidFile) return checked;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}. The checkpoint is damaged: `volta train --resume` goes on from an "
+                          "older one",
+                          checked.error().message()));
+}
+
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
-                                                          const Interruption& interrupted) {
+                                                          const Interruption& interrupted,
+                                                          CheckpointUse use) {
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   for (const CheckpointPlace& place : places) {
-    auto checkpoint = open_checkpoint(place.path, interrupted);
+    auto checkpoint = open_for(use, place.path, interrupted);
     if (checkpoint) return std::optional(*std::move(checkpoint));
     const ErrorCode code = checkpoint.error().code();
     if (code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory) {
@@ -109,20 +162,9 @@ Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint,
                                         const Interruption& interrupted) {
   const std::string path = join_path(checkpoint.path, kTrainerFile);
   VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
-  const auto& metadata = file.metadata();
-  const auto step = metadata.find("step");
-  const auto run = metadata.find("run");
-  if (step == metadata.end() || run == metadata.end()) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: its metadata lacks 'step' or 'run': no trainer wrote it", path));
-  }
   TrainerState state;
-  VOLTA_TRY(state.step, parse_int<std::int64_t>(step->second, path + ": step", 0, kMaxStep));
-  if (state.step != checkpoint.manifest.step) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{} is of step {}, its manifest of step {}",
-                                                     path, state.step, checkpoint.manifest.step));
-  }
-  state.run_state = run->second;
+  VOLTA_TRY(state.run_state, read_run_state(file, checkpoint));
+  state.step = checkpoint.manifest.step;
   VOLTA_TRY(state.optimizer, file.load_all(host_memory(), interrupted));
   return state;
 }

@@ -60,11 +60,19 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 /// RUN_DIR/step-N.
 std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
 
-/// The newest checkpoint that passes verification. Each checkpoint that is skipped is logged as a
-/// warning with the reason. nullopt when there is none. kInterrupted when `interrupted` returns
-/// true.
-Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
-                                                          const Interruption& interrupted = {});
+/// Checks what trainer.safetensors holds, which a right checksum does not tell: the step and the
+/// run's state. kInvalidFile, naming the file and saying how the run goes on.
+Status check_trainer_state(const Checkpoint& checkpoint);
+
+/// What a checkpoint is needed for: its model, or also the trainer's state.
+enum class CheckpointUse : std::uint8_t { kModel, kResume };
+
+/// The newest checkpoint that passes verification, with kResume also that of check_trainer_state().
+/// Each checkpoint that is skipped is logged as a warning with the reason. nullopt when there is
+/// none. kInterrupted when `interrupted` returns true.
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(
+    const std::string& run_directory, const Interruption& interrupted = {},
+    CheckpointUse use = CheckpointUse::kModel);
 
 /// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... if that name is taken), so that
 /// its replacement overwrites nothing. Returns the new path. kIo.
@@ -82,6 +90,7 @@ struct TrainerState {
   std::string run_state;
   std::map<std::string, Tensor> optimizer;
 };
+/// kInvalidFile for a file that no trainer wrote, or whose step is not that of the manifest.
 Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint,
                                         const Interruption& interrupted = {});
 

@@ -120,6 +120,37 @@ std::string to_json(const RunState& state) {
   return std::move(json).take();
 }
 
+namespace {
+
+// Everything but the settings.
+Result<RunState> parse_progress(const JsonRef& root) {
+  RunState state;
+  VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
+  VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
+  if (best) {
+    state.best.emplace();
+    VOLTA_TRY(state.best->val_loss, best->as_float());
+    VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
+  }
+  VOLTA_TRY(const auto loss, root.optional_member("loss"));
+  if (loss) {
+    VOLTA_TRY(state.loss, loss->as_float());
+  }
+  VOLTA_TRY(state.waited, root.get_int("waited", 0));
+  VOLTA_TRY(state.estimate_due, root.get_bool_or("estimate_due", false));
+  return state;
+}
+
+}  // namespace
+
+Status check_run_state(std::string_view text, std::string_view name) {
+  VOLTA_TRY(const JsonValue json, parse_json(text, name));
+  const JsonRef root(json, name);
+  VOLTA_TRY(root.member("settings"));
+  VOLTA_TRY(parse_progress(root));
+  return {};
+}
+
 Result<RunState> parse_run_state(std::string_view text, std::string_view name,
                                  const std::string& settings) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name));
@@ -137,23 +168,10 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
                                    "leave the option out, or give it its old value",
                             model_of(name, lora.has_value())));
   }
-  RunState state;
+  VOLTA_TRY(RunState state, parse_progress(root));
   state.settings = settings;
-  VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
   VOLTA_TRY(state.other_steps, other_steps(settings, saved));
   VOLTA_TRY(state.adjustments, adjustments(settings, saved));
-  VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
-  if (best) {
-    state.best.emplace();
-    VOLTA_TRY(state.best->val_loss, best->as_float());
-    VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
-  }
-  VOLTA_TRY(const auto loss, root.optional_member("loss"));
-  if (loss) {
-    VOLTA_TRY(state.loss, loss->as_float());
-  }
-  VOLTA_TRY(state.waited, root.get_int("waited", 0));
-  VOLTA_TRY(state.estimate_due, root.get_bool_or("estimate_due", false));
   return state;
 }
 

@@ -44,6 +44,8 @@ std::string to_json(const RunState& state);
 /// `settings`.
 Result<RunState> parse_run_state(std::string_view json, std::string_view name,
                                  const std::string& settings);
+/// The checks of parse_run_state() that need no settings to compare with. kInvalidFile.
+Status check_run_state(std::string_view json, std::string_view name);
 
 /// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nullopt when
 /// all agree. The number of steps may be larger, so that a run can be extended; with a constant

@@ -9,10 +9,10 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/temporary.h"
 #include "support/alloc_counter.h"
+#include "support/damaged_state.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"
@@ -40,6 +40,8 @@ class LogCapture {
   std::string text_;
 };
 
+constexpr std::string_view kRunState = R"({"settings":{},"rows_seen":8,"waited":0})";
+
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -52,24 +54,13 @@ class CheckpointTest : public testing::Test {
     for (int i = 0; i < steps; ++i) ASSERT_TRUE(trainer_->step(*source_));
   }
   Result<std::string> write(std::int64_t keep = 0, std::optional<std::int64_t> best = {}) {
-    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep, best);
+    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), std::string(kRunState)}, keep,
+                            best);
   }
   const std::string& dir() const { return dir_.path(); }
   std::vector<std::string> names() const { return *list_directory(dir()); }
   std::string file(const std::string& step, const std::string& name) const {
     return dir() + "/" + step + "/" + name;
-  }
-  // Rewrites the manifest so that a changed file passes for whole.
-  void bless(const std::string& step, const std::string& name) {
-    const std::string path = file(step, "manifest.json");
-    CheckpointManifest manifest = *parse_manifest(test::get_file(path), path);
-    const std::string bytes = test::get_file(file(step, name));
-    for (CheckpointFile& entry : manifest.files) {
-      if (entry.name != name) continue;
-      entry.bytes = static_cast<std::int64_t>(bytes.size());
-      entry.xxh3 = hex(hash64(bytes));
-    }
-    test::put_file(path, to_json(manifest));
   }
 
   test::TempDir dir_;
@@ -103,7 +94,7 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
   VOLTA_ASSERT_OK(const TrainerState state, load_trainer_state(checkpoint));
   EXPECT_EQ(state.step, 3);
-  EXPECT_EQ(state.run_state, "{\"x\":1}");
+  EXPECT_EQ(state.run_state, kRunState);
   EXPECT_EQ(test::bits_of(state.optimizer), test::bits_of(trainer_->optimizer_state()));
   VOLTA_ASSERT_OK(const auto tokenizer, load_tokenizer(path));
   EXPECT_EQ(tokenizer->to_json(), tokenizer_->to_json());
@@ -454,7 +445,7 @@ TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   const std::string trainer = file("step-1", "trainer.safetensors");
   std::filesystem::copy_file(file("step-1", "model.safetensors"), trainer,
                              std::filesystem::copy_options::overwrite_existing);
-  bless("step-1", "trainer.safetensors");
+  test::bless(path, "trainer.safetensors");
   VOLTA_ASSERT_OK(const Checkpoint foreign, open_checkpoint(path));
   expect_error(load_trainer_state(foreign), ErrorCode::kInvalidFile, "no trainer wrote it");
   std::filesystem::remove_all(path);
@@ -465,10 +456,34 @@ TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   ASSERT_TRUE(write());
   std::filesystem::copy_file(dir() + "/two", file("step-3", "trainer.safetensors"),
                              std::filesystem::copy_options::overwrite_existing);
-  bless("step-3", "trainer.safetensors");
+  test::bless(dir() + "/step-3", "trainer.safetensors");
   VOLTA_ASSERT_OK(const Checkpoint mixed, open_checkpoint(dir() + "/step-3"));
   expect_error(load_trainer_state(mixed), ErrorCode::kInvalidFile,
                "is of step 2, its manifest of step 3");
+}
+
+// The file is to blame, not an argument, and the next older checkpoint is good.
+TEST_F(CheckpointTest, AStepThatIsNoNumberIsDamage) {
+  for (int i = 0; i < 2; ++i) {
+    advance();
+    ASSERT_TRUE(write(0));
+  }
+  const std::string path = dir() + "/step-2";
+  for (const std::string step : {"x", "6.0", "", "-2", "99999999999999999999"}) {
+    test::change_state(path, [&](auto& state) { state.metadata["step"] = step; });
+    VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+    const std::string reason = "step-2/trainer.safetensors: the step in its metadata is '" + step;
+    expect_error(load_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
+    expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
+    expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile,
+                 "`volta train --resume` goes on from an older one");
+    const LogCapture log;
+    VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->path, dir() + "/step-1");
+    EXPECT_THAT(log.text(), HasSubstr(reason));
+    EXPECT_EQ((*newest_valid_checkpoint(dir()))->path, path);  // Its model is good.
+  }
 }
 
 // A full disk, or any other refusal, at every single call: the error comes back, nothing of the
