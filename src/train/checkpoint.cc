@@ -96,7 +96,7 @@ Status check_trainer_file(const Checkpoint& checkpoint) {
   VOLTA_TRY(const SafetensorsFile file,
             SafetensorsFile::open(join_path(checkpoint.path, kTrainerFile)));
   VOLTA_TRY(const std::string run, read_run_state(file, checkpoint));
-  return check_run_state(run, file.path() + ": run");
+  return check_run_state(run, file.path() + ": run", checkpoint.manifest.step);
 }
 
 Result<Checkpoint> open_for(CheckpointUse use, const std::string& path,

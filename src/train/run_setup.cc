@@ -278,8 +278,8 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   if (checkpoint) {
     setup.checkpoint = checkpoint->path;
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
-    VOLTA_TRY(setup.state,
-              parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
+    VOLTA_TRY(setup.state, parse_run_state(saved->run_state, checkpoint->path, saved->step,
+                                           setup.state.settings));
     VOLTA_TRY(check_steps_follow(setup, saved->step));
     report_changes(setup, say);
   }

@@ -122,15 +122,24 @@ std::string to_json(const RunState& state) {
 
 namespace {
 
+// No estimate of a loss comes near this. A larger one would count as the worst or the best for the
+// rest of the run.
+constexpr double kMaxLoss = 1e30;
+
 // Everything but the settings.
-Result<RunState> parse_progress(const JsonRef& root) {
+Result<RunState> parse_progress(const JsonRef& root, std::int64_t step) {
   RunState state;
   VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
     state.best.emplace();
-    VOLTA_TRY(state.best->val_loss, best->as_float());
+    VOLTA_TRY(state.best->val_loss, best->as_float(-kMaxLoss, kMaxLoss));
     VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
+    if (state.best->step > step) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: best_step is {}, but the checkpoint is of step {}", root.path(),
+                              state.best->step, step));
+    }
   }
   VOLTA_TRY(const auto loss, root.optional_member("loss"));
   if (loss) {
@@ -143,15 +152,15 @@ Result<RunState> parse_progress(const JsonRef& root) {
 
 }  // namespace
 
-Status check_run_state(std::string_view text, std::string_view name) {
+Status check_run_state(std::string_view text, std::string_view name, std::int64_t step) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name));
   const JsonRef root(json, name);
   VOLTA_TRY(root.member("settings"));
-  VOLTA_TRY(parse_progress(root));
+  VOLTA_TRY(parse_progress(root, step));
   return {};
 }
 
-Result<RunState> parse_run_state(std::string_view text, std::string_view name,
+Result<RunState> parse_run_state(std::string_view text, std::string_view name, std::int64_t step,
                                  const std::string& settings) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name));
   const JsonRef root(json, name);
@@ -168,7 +177,7 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
                                    "leave the option out, or give it its old value",
                             model_of(name, lora.has_value())));
   }
-  VOLTA_TRY(RunState state, parse_progress(root));
+  VOLTA_TRY(RunState state, parse_progress(root, step));
   state.settings = settings;
   VOLTA_TRY(state.other_steps, other_steps(settings, saved));
   VOLTA_TRY(state.adjustments, adjustments(settings, saved));

@@ -486,6 +486,27 @@ TEST_F(CheckpointTest, AStepThatIsNoNumberIsDamage) {
   }
 }
 
+// The next save would remove the checkpoint that is the best one.
+TEST_F(CheckpointTest, ABestStepThatCannotBeIsDamage) {
+  advance(2);
+  const std::string path = *write();
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+  const auto with_best = [&](const std::string& best) {
+    test::change_state(path, [&](auto& state) {
+      state.metadata["run"] = R"({"settings":{},"rows_seen":8,"waited":0,)" + best + "}";
+    });
+    return check_trainer_state(checkpoint);
+  };
+  EXPECT_TRUE(with_best(R"("best_val_loss":2.5,"best_step":2)"));
+  EXPECT_TRUE(with_best(R"("best_val_loss":2.5)"));  // Of an earlier version.
+  expect_error(with_best(R"("best_val_loss":2.5,"best_step":3)"), ErrorCode::kInvalidFile,
+               "trainer.safetensors: run: best_step is 3, but the checkpoint is of step 2");
+  for (const std::string loss : {"1e31", "-1e31", "1e400", "\"inf\""}) {
+    expect_error(with_best(R"("best_val_loss":)" + loss + R"(,"best_step":1)"),
+                 ErrorCode::kInvalidFile, "trainer.safetensors: run");
+  }
+}
+
 // A full disk, or any other refusal, at every single call: the error comes back, nothing of the
 // new checkpoint stays under its name unless it is whole, and the one before is untouched.
 TEST_F(CheckpointTest, AnyFailureLeavesThePreviousOneIntact) {
