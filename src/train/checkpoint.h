@@ -60,9 +60,11 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 /// RUN_DIR/step-N.
 std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
 
-/// Checks what trainer.safetensors holds, which a right checksum does not tell: the step and the
-/// run's state. kInvalidFile, naming the file and saying how the run goes on.
-Status check_trainer_state(const Checkpoint& checkpoint);
+/// Checks what trainer.safetensors holds, which a right checksum does not tell: the step, the run's
+/// state, and that no value of the optimiser's tensors is one that training cannot give (NaN,
+/// infinite, a negative mean of squares). Reads the file once. kInvalidFile, naming the file and
+/// the tensor and saying how the run goes on; kInterrupted when `go_on` returns false.
+Status check_trainer_state(const Checkpoint& checkpoint, const ReadCallback& go_on = {});
 
 /// What a checkpoint is needed for: its model, or also the trainer's state.
 enum class CheckpointUse : std::uint8_t { kModel, kResume };

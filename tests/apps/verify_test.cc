@@ -132,6 +132,23 @@ TEST_F(VerifyTest, ATrainerStateThatNoTrainerWritesIsFound) {
   EXPECT_EQ(verify("run").exit_code, 0);
 }
 
+TEST_F(VerifyTest, MomentsThatNoTrainingGivesAreFound) {
+  test::change_state(dir_.file("run/step-4"), [](auto& state) {
+    for (auto& [name, tensor] : state.tensors) {
+      if (!name.starts_with("adam.v.")) continue;
+      const auto elements = static_cast<std::size_t>(tensor.spec().shape.elements());
+      ASSERT_TRUE(tensor.template write<float>(std::vector<float>(elements, -1.0f)));
+    }
+  });
+  const CommandResult result = verify("run");
+  EXPECT_EQ(result.exit_code, 3) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("run/step-4/trainer.safetensors: optimiser tensor 'adam.v."));
+  EXPECT_THAT(result.out, HasSubstr("is -1 at element 0, where no training gives"));
+  const CommandResult resumed = volta({"train", "--out", "run", "--resume", "--threads", "1"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("run/step-4 is kept as run/step-4.invalid"));
+}
+
 TEST_F(VerifyTest, WhatIsInvalidWeighsMore) {
   const std::string weights = dir_.file("run/step-4/model.safetensors");
   auto tensors = *SafetensorsFile::open(weights)->load_all();

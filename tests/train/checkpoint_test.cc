@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -505,6 +506,59 @@ TEST_F(CheckpointTest, ABestStepThatCannotBeIsDamage) {
     expect_error(with_best(R"("best_val_loss":)" + loss + R"(,"best_step":1)"),
                  ErrorCode::kInvalidFile, "trainer.safetensors: run");
   }
+}
+
+// Training would stop at every step with such values, or go astray.
+TEST_F(CheckpointTest, MomentsThatNoTrainingGivesAreDamage) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  const std::string path = *write();
+  const std::string name = "transformer.h.1.ln_2.weight";
+  const auto expect_found = [&](const std::string& tensor, float value, const std::string& text) {
+    float before = 0.0f;
+    const auto exchange = [&](auto& state) {
+      std::vector<float> values = test::values(state.tensors[tensor]);
+      before = std::exchange(values[5], value);
+      ASSERT_TRUE(state.tensors[tensor].template write<float>(values));
+    };
+    test::change_state(path, exchange);
+    VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+    expect_error(
+        check_trainer_state(checkpoint), ErrorCode::kInvalidFile,
+        path + "/trainer.safetensors: optimiser tensor '" + tensor + "' f32[16] is " + text);
+    const LogCapture log;
+    VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->path, dir() + "/step-1");
+    EXPECT_THAT(log.text(), HasSubstr("goes on from an older one"));
+    value = before;
+    test::change_state(path, exchange);
+  };
+  for (const std::string& tensor : {"adam.m." + name, "adam.v." + name}) {
+    expect_found(tensor, std::nanf(""), "nan at element 5");
+    expect_found(tensor, -std::nanf(""), "nan at element 5");
+    expect_found(tensor, INFINITY, "inf at element 5");
+    expect_found(tensor, -INFINITY, "-inf at element 5");
+  }
+  expect_found("adam.v." + name, -1.0f, "-1 at element 5, where no training gives a negative");
+  VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+  EXPECT_EQ(newest->path, path);  // The mean of gradients may be negative.
+}
+
+TEST_F(CheckpointTest, ACheckOfTheTrainerStateCanBeInterrupted) {
+  advance();
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(*write()));
+  std::int64_t last = -1, size = 0;
+  ASSERT_TRUE(check_trainer_state(checkpoint, [&](std::int64_t bytes, std::int64_t all) {
+    EXPECT_GT(bytes, last);
+    last = bytes;
+    size = all;
+    return true;
+  }));
+  EXPECT_LT(last, size);
+  expect_error(check_trainer_state(checkpoint, [](std::int64_t, std::int64_t) { return false; }),
+               ErrorCode::kInterrupted, "interrupted reading");
 }
 
 // A full disk, or any other refusal, at every single call: the error comes back, nothing of the
