@@ -439,6 +439,21 @@ TEST_F(CheckpointTest, AnotherArchitectureIsAMismatch) {
                "another architecture");
 }
 
+// Without clipping, the square of a gradient can overflow. A resumed run would refuse the result.
+TEST_F(CheckpointTest, MomentsThatAreNotNumbersAreNeverWritten) {
+  advance();
+  ASSERT_TRUE(write(1));
+  advance();
+  const std::string name = "adam.v.transformer.h.1.ln_2.weight";
+  Tensor moments = trainer_->optimizer_state().find(name)->second;
+  std::vector<float> values = test::values(moments);
+  values[5] = INFINITY;
+  ASSERT_TRUE(moments.write<float>(values));
+  expect_error(write(1), ErrorCode::kNonFinite,
+               "optimiser tensor '" + name + "' f32[16] is infinite at element 5");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+}
+
 // Files that carry a right checksum, but are no trainer's.
 TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   advance();
