@@ -75,6 +75,25 @@ std::string model_of(std::string_view checkpoint, bool adapter) {
       place);
 }
 
+// The member "validation_xxh3" of the settings' "data"; null when the run had no file to validate
+// with.
+const JsonValue* validation_hash(const JsonValue& settings) {
+  const JsonValue* data = settings.find("data");
+  return data == nullptr ? nullptr : data->find("validation_xxh3");
+}
+
+// What the user can do about data that differs.
+std::string data_advice(std::string_view difference, const JsonRef& saved) {
+  if (!difference.starts_with("data.validation")) {
+    return "The data is no longer what the run was trained on: give it that data again (--data)";
+  }
+  if (validation_hash(saved.node()) == nullptr) {
+    return "The run had no file to validate with: leave --val-data out";
+  }
+  return "The validation data is no longer what the run was evaluated with: give it that data "
+         "again (--val-data)";
+}
+
 }  // namespace
 
 std::string settings_json(const RunOptions& o, const Dataset& data) {
@@ -104,7 +123,12 @@ Result<std::optional<std::string>> compare_settings(const std::string& current,
   const bool constant = schedule == "constant" && saved_schedule == "constant";
   VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
   VOLTA_TRY(const std::int64_t saved_steps, saved_training.get_int("steps"));
-  return first_difference(json, saved.node(), "", constant || steps > saved_steps);
+  if (auto found = first_difference(json, saved.node(), "", constant || steps > saved_steps)) {
+    return found;
+  }
+  const JsonValue* hash = validation_hash(saved.node());
+  if (hash == nullptr || validation_hash(json) != nullptr) return std::nullopt;
+  return fmt::format("data.validation_xxh3 is missing, the checkpoint has {}", hash->leaf_text());
 }
 
 std::string to_json(const RunState& state) {
@@ -171,8 +195,7 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name, s
     VOLTA_TRY(const auto lora, saved.optional_member("lora"));
     return fail(ErrorCode::kMismatch,
                 fmt::format("{}: {}. {}, or start a new run from {}", name, *difference,
-                            data ? "The data is no longer what the run was trained on: give it "
-                                   "that data again (--data)"
+                            data ? data_advice(*difference, saved)
                                  : "A resumed run keeps the settings that decide its numbers: "
                                    "leave the option out, or give it its old value",
                             model_of(name, lora.has_value())));

@@ -201,6 +201,29 @@ TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
   EXPECT_EQ(again.loss, first.loss);
 }
 
+TEST_F(RunTest, ResumingNamesTheOptionOfTheDataThatDiffers) {
+  const auto expect_refused = [&](RunOptions o, const std::string& text) {
+    o.resume = true;
+    expect_error(train(o), ErrorCode::kMismatch, text);
+  };
+  RunOptions o = options("validated");
+  o.val_data = dir_.file("va.txt");
+  test::put_file(o.val_data, test::get_file(dir_.file("text.txt")));
+  ASSERT_TRUE(train(o));
+  RunOptions without = o;
+  without.val_data.clear();
+  expect_refused(without, "data.validation_xxh3 is missing, the checkpoint has");
+  expect_refused(without, "again (--val-data)");
+  test::put_file(o.val_data, test::get_file(o.val_data) + "the cat");
+  expect_refused(o,
+                 "The validation data is no longer what the run was evaluated with: give it that "
+                 "data again (--val-data)");
+  RunOptions plain = options("plain");
+  ASSERT_TRUE(train(plain));
+  plain.val_data = o.val_data;
+  expect_refused(plain, "The run had no file to validate with: leave --val-data out");
+}
+
 TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   ASSERT_TRUE(train(options("a")));
   const auto expect_refused = [&](auto change, const std::string& text) {
