@@ -288,8 +288,9 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   if (checkpoint) {
     setup.checkpoint = checkpoint->path;
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
+    const auto recorded = load_run_options(options.out);
     VOLTA_TRY(setup.state, parse_run_state(saved->run_state, checkpoint->path, saved->step,
-                                           setup.state.settings));
+                                           setup.state.settings, recorded ? &*recorded : nullptr));
     VOLTA_TRY(check_steps_follow(setup, saved->step));
     report_changes(setup, say);
   }

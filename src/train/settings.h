@@ -42,9 +42,10 @@ struct RunState {
 std::string to_json(const RunState& state);
 /// The state in a checkpoint of step `step`. kInvalidFile, also for a best step beyond it and for a
 /// best loss that no training gives; kMismatch, naming the first setting that differs, when the
-/// saved settings are not `settings`.
+/// saved settings are not `settings`. `recorded`: the options in the run's run.json, so that the
+/// message can tell a value of that file from one of an option; null when there are none.
 Result<RunState> parse_run_state(std::string_view json, std::string_view name, std::int64_t step,
-                                 const std::string& settings);
+                                 const std::string& settings, const RunOptions* recorded = nullptr);
 /// The checks of parse_run_state() that need no settings to compare with. kInvalidFile.
 Status check_run_state(std::string_view json, std::string_view name, std::int64_t step);
 
