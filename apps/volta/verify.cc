@@ -60,6 +60,19 @@ Result<std::vector<std::string>> folders_of(const std::string& path) {
   return folders;
 }
 
+// Adds what is wrong with the trainer's state in a checkpoint whose files are those of its
+// manifest.
+Status check_state(const std::string& path, const ReadCallback& on_read, ModelCheck& check) {
+  VOLTA_TRY(CheckpointManifest manifest, read_manifest(path));
+  const Status checked = check_trainer_state({path, std::move(manifest)}, on_read);
+  if (checked) return {};
+  if (checked.error().code() != ErrorCode::kInvalidFile) return checked;
+  check.findings.push_back({.kind = Finding::Kind::kInvalid,
+                            .where = std::string(kTrainerFile),
+                            .what = checked.error().message()});
+  return {};
+}
+
 // `of_run`: the folder is a checkpoint of the verified run.
 Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool& pool) {
   const double begun = monotonic_seconds();
@@ -87,6 +100,7 @@ Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool&
          .where = "manifest.json",
          .what = error.message()});
   }
+  if (has_own && errors.empty()) VOLTA_TRY(check_state(path, on_read, *check));
   return Verified{path, *std::move(check), std::nullopt, monotonic_seconds() - begun};
 }
 

@@ -60,11 +60,21 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 /// RUN_DIR/step-N.
 std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
 
-/// The newest checkpoint that passes verification. Each checkpoint that is skipped is logged as a
-/// warning with the reason. nullopt when there is none. kInterrupted when `interrupted` returns
-/// true.
-Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
-                                                          const Interruption& interrupted = {});
+/// Checks what trainer.safetensors holds, which a right checksum does not tell: the step, the run's
+/// state, and that no value of the optimiser's tensors is one that training cannot give (NaN,
+/// infinite, a negative mean of squares). Reads the file once. kInvalidFile, naming the file and
+/// the tensor and saying how the run goes on; kInterrupted when `go_on` returns false.
+Status check_trainer_state(const Checkpoint& checkpoint, const ReadCallback& go_on = {});
+
+/// What a checkpoint is needed for: its model, or also the trainer's state.
+enum class CheckpointUse : std::uint8_t { kModel, kResume };
+
+/// The newest checkpoint that passes verification, with kResume also that of check_trainer_state().
+/// Each checkpoint that is skipped is logged as a warning with the reason. nullopt when there is
+/// none. kInterrupted when `interrupted` returns true.
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(
+    const std::string& run_directory, const Interruption& interrupted = {},
+    CheckpointUse use = CheckpointUse::kModel);
 
 /// Loads the model of a checkpoint onto a device. kMismatch when its architecture is not
 /// `expected`.
@@ -78,6 +88,7 @@ struct TrainerState {
   std::string run_state;
   std::map<std::string, Tensor> optimizer;
 };
+/// kInvalidFile for a file that no trainer wrote, or whose step is not that of the manifest.
 Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint,
                                         const Interruption& interrupted = {});
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
@@ -73,9 +76,9 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
   return {};
 }
 
-// A checkpoint with non-finite weights would replace a good one, and no run could continue from it.
-Status check_finite(const Transformer& model) {
-  for (const auto& [name, tensor] : model.trained_weights()) {
+// `kind` says in the message what the tensors are.
+Status check_finite(std::string_view kind, const std::map<std::string, Tensor>& tensors) {
+  for (const auto& [name, tensor] : tensors) {
     Tensor host = tensor;
     if (!tensor.host_accessible()) {
       VOLTA_TRY(host, tensor.clone_to());
@@ -84,12 +87,19 @@ Status check_finite(const Transformer& model) {
     const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
     if (bad == values.end()) continue;
     return fail(ErrorCode::kNonFinite,
-                fmt::format("weight '{}' {} is {} at element {}; lower the learning rate or the "
+                fmt::format("{} '{}' {} is {} at element {}; lower the learning rate or the "
                             "weight decay, or clip gradients",
-                            name, to_string(tensor.spec()), std::isnan(*bad) ? "nan" : "infinite",
-                            bad - values.begin()));
+                            kind, name, to_string(tensor.spec()),
+                            std::isnan(*bad) ? "nan" : "infinite", bad - values.begin()));
   }
   return {};
+}
+
+// A checkpoint with values that are not finite would replace a good one, and no run could continue
+// from it.
+Status check_finite(const Trainer& trainer) {
+  VOLTA_TRY(check_finite("weight", trainer.model().trained_weights()));
+  return check_finite("optimiser tensor", trainer.optimizer_state());
 }
 
 Status write_model(const std::string& directory, const CheckpointContent& content) {
@@ -174,7 +184,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
   const std::int64_t step = content.trainer->steps_done();
   const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
   const auto write = [&]() -> Status {
-    VOLTA_TRY(check_finite(content.trainer->model()));
+    VOLTA_TRY(check_finite(*content.trainer));
     VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(place.path));
     VOLTA_TRY(write_files(temporary.path(), content));
     VOLTA_TRY(read_back(temporary.path()));

@@ -36,7 +36,7 @@ std::int64_t checkpoint_bytes(const Trainer& trainer);
 /// is renamed. After that, all checkpoints up to N are removed except the `keep` newest (0: keeps
 /// all) and step-`best`. Returns the path. On failure nothing of it stays, and earlier checkpoints
 /// are unchanged: kIo; kInvalidFile when the files that are read back differ from those written;
-/// kNonFinite, naming the tensor, for weights that are not finite.
+/// kNonFinite, naming the tensor, for weights or moments that are not finite.
 Result<std::string> write_checkpoint(const std::string& run_directory,
                                      const CheckpointContent& content, std::int64_t keep,
                                      std::optional<std::int64_t> best = std::nullopt);

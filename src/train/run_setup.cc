@@ -91,6 +91,16 @@ Status open_evaluator(RunSetup& setup, const Transformer& model) {
   return {};
 }
 
+Status restore(Trainer& trainer, const Checkpoint& checkpoint, const TrainerState& saved) {
+  Status restored = trainer.restore(saved.step, saved.optimizer);
+  if (restored || restored.error().code() != ErrorCode::kInvalidFile) return restored;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: {}. Move {} to another place to go on from an older checkpoint, or "
+                          "start a new run (--out NEW, without --resume)",
+                          join_path(checkpoint.path, kTrainerFile), restored.error().message(),
+                          checkpoint.path));
+}
+
 // Warns when a resumed run will not be bit-identical to an unbroken one.
 void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer, const Say& say) {
   const Device& device = *trainer.model().device();
@@ -278,8 +288,9 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   if (checkpoint) {
     setup.checkpoint = checkpoint->path;
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
-    VOLTA_TRY(setup.state,
-              parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
+    const auto recorded = load_run_options(options.out);
+    VOLTA_TRY(setup.state, parse_run_state(saved->run_state, checkpoint->path, saved->step,
+                                           setup.state.settings, recorded ? &*recorded : nullptr));
     VOLTA_TRY(check_steps_follow(setup, saved->step));
     report_changes(setup, say);
   }
@@ -287,7 +298,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
                                           : make_model(setup.options, checkpoint, source, device));
   VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
   if (saved) {
-    VOLTA_TRY(setup.trainer->restore(saved->step, saved->optimizer));
+    VOLTA_TRY(restore(*setup.trainer, *checkpoint, *saved));
     compare_machines(checkpoint->manifest, *setup.trainer, say);
   }
   VOLTA_TRY(open_evaluator(setup, model));

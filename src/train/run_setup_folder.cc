@@ -138,7 +138,7 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruptio
     VOLTA_TRY(lock_folder(setup));
   }
   if (!setup.options.resume) return std::nullopt;
-  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out, interrupted));
+  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out, interrupted, CheckpointUse::kResume));
   say(LogLevel::kInfo, checkpoint
                            ? fmt::format("resuming from {}", checkpoint->path)
                            : fmt::format("{} has no valid checkpoint: starting at step 0", out));

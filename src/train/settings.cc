@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "formats/model_config.h"
 #include "train/checkpoint_manifest.h"
@@ -76,6 +77,74 @@ std::string model_of(std::string_view checkpoint, bool adapter) {
       place);
 }
 
+// The member "validation_xxh3" of the settings' "data"; null when the run had no file to validate
+// with.
+const JsonValue* validation_hash(const JsonValue& settings) {
+  const JsonValue* data = settings.find("data");
+  return data == nullptr ? nullptr : data->find("validation_xxh3");
+}
+
+// What the user can do about data that differs; `recorded` as for parse_run_state().
+std::string data_advice(std::string_view difference, const JsonRef& saved,
+                        const RunOptions* recorded) {
+  if (!difference.starts_with("data.validation")) {
+    return "The data is no longer what the run was trained on: give it that data again (--data)";
+  }
+  if (validation_hash(saved.node()) == nullptr) {
+    if (recorded == nullptr || recorded->val_data.empty()) {
+      return "The run had no file to validate with: leave --val-data out";
+    }
+    return fmt::format("The run had no file to validate with: set val_data in {} to \"\" again",
+                       join_path(recorded->out, kRunFile));
+  }
+  return "The validation data is no longer what the run was evaluated with: give it that data "
+         "again (--val-data)";
+}
+
+// The text of the value at a path such as "model.norm_eps"; nullopt when there is none.
+std::optional<std::string> text_at(const JsonValue& json, std::string_view path) {
+  const JsonValue* value = &json;
+  while (value != nullptr && !path.empty()) {
+    const std::size_t dot = path.find('.');
+    value = value->find(path.substr(0, dot));
+    path.remove_prefix(dot == std::string_view::npos ? path.size() : dot + 1);
+  }
+  return value == nullptr ? std::nullopt : std::optional(value->leaf_text());
+}
+
+// Whether the setting `key` has its current value from run.json. An option of the command line
+// would have given it another value than that in the file.
+Result<bool> is_recorded(std::string_view key, const std::string& current,
+                         const RunOptions& recorded) {
+  RunOptions options = recorded;
+  if (options.init.empty()) {
+    VOLTA_TRY(options.model, complete_sizes(options.model));  // As in the current settings.
+  }
+  VOLTA_TRY(const JsonValue settings, parse_json(current, "settings"));
+  VOLTA_TRY(const JsonValue file, parse_json(to_json(options), kRunFile));
+  const auto value = text_at(settings, key);
+  return value && value == text_at(file, key);
+}
+
+// What the user can do about a setting that differs.
+Result<std::string> advice(const std::string& difference, const std::string& current,
+                           const JsonRef& saved, const RunOptions* recorded) {
+  if (difference.starts_with("data.")) return data_advice(difference, saved, recorded);
+  const std::string_view key = std::string_view(difference).substr(0, difference.find(' '));
+  bool from_file = false;
+  if (recorded != nullptr) {
+    VOLTA_TRY(from_file, is_recorded(key, current, *recorded));
+  }
+  if (!from_file) {
+    return "A resumed run keeps the settings that decide its numbers: leave the option out, or "
+           "give it its old value";
+  }
+  return fmt::format(
+      "A resumed run keeps the settings that decide its numbers, and {} has another value than the "
+      "checkpoint: put {} back there",
+      join_path(recorded->out, kRunFile), text_at(saved.node(), key).value_or("the default"));
+}
+
 }  // namespace
 
 std::string settings_json(const RunOptions& o, const Dataset& data) {
@@ -108,7 +177,12 @@ Result<std::optional<std::string>> compare_settings(const std::string& current,
   const bool constant = schedule == "constant" && saved_schedule == "constant";
   VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
   VOLTA_TRY(const std::int64_t saved_steps, saved_training.get_int("steps"));
-  return first_difference(json, saved.node(), "", constant || steps > saved_steps);
+  if (auto found = first_difference(json, saved.node(), "", constant || steps > saved_steps)) {
+    return found;
+  }
+  const JsonValue* hash = validation_hash(saved.node());
+  if (hash == nullptr || validation_hash(json) != nullptr) return std::nullopt;
+  return fmt::format("data.validation_xxh3 is missing, the checkpoint has {}", hash->leaf_text());
 }
 
 std::string to_json(const RunState& state) {
@@ -124,33 +198,26 @@ std::string to_json(const RunState& state) {
   return std::move(json).take();
 }
 
-Result<RunState> parse_run_state(std::string_view text, std::string_view name,
-                                 const std::string& settings) {
-  VOLTA_TRY(const JsonValue json, parse_json(text, name));
-  const JsonRef root(json, name);
-  VOLTA_TRY(const JsonRef saved, root.member("settings"));
-  VOLTA_TRY(const auto difference, compare_settings(settings, saved));
-  if (difference) {
-    const bool data = difference->starts_with("data.");
-    VOLTA_TRY(const auto lora, saved.optional_member("lora"));
-    return fail(ErrorCode::kMismatch,
-                fmt::format("{}: {}. {}, or start a new run from {}", name, *difference,
-                            data ? "The data is no longer what the run was trained on: give it "
-                                   "that data again (--data)"
-                                 : "A resumed run keeps the settings that decide its numbers: "
-                                   "leave the option out, or give it its old value",
-                            model_of(name, lora.has_value())));
-  }
+namespace {
+
+// No estimate of a loss comes near this. A larger one would count as the worst or the best for the
+// rest of the run.
+constexpr double kMaxLoss = 1e30;
+
+// Everything but the settings.
+Result<RunState> parse_progress(const JsonRef& root, std::int64_t step) {
   RunState state;
-  state.settings = settings;
   VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
-  VOLTA_TRY(state.other_steps, other_steps(settings, saved));
-  VOLTA_TRY(state.adjustments, adjustments(settings, saved));
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
     state.best.emplace();
-    VOLTA_TRY(state.best->val_loss, best->as_float());
+    VOLTA_TRY(state.best->val_loss, best->as_float(-kMaxLoss, kMaxLoss));
     VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
+    if (state.best->step > step) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: best_step is {}, but the checkpoint is of step {}", root.path(),
+                              state.best->step, step));
+    }
   }
   VOLTA_TRY(const auto loss, root.optional_member("loss"));
   if (loss) {
@@ -158,6 +225,36 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   }
   VOLTA_TRY(state.waited, root.get_int("waited", 0));
   VOLTA_TRY(state.estimate_due, root.get_bool_or("estimate_due", false));
+  return state;
+}
+
+}  // namespace
+
+Status check_run_state(std::string_view text, std::string_view name, std::int64_t step) {
+  VOLTA_TRY(const JsonValue json, parse_json(text, name));
+  const JsonRef root(json, name);
+  VOLTA_TRY(root.member("settings"));
+  VOLTA_TRY(parse_progress(root, step));
+  return {};
+}
+
+Result<RunState> parse_run_state(std::string_view text, std::string_view name, std::int64_t step,
+                                 const std::string& settings, const RunOptions* recorded) {
+  VOLTA_TRY(const JsonValue json, parse_json(text, name));
+  const JsonRef root(json, name);
+  VOLTA_TRY(const JsonRef saved, root.member("settings"));
+  VOLTA_TRY(const auto difference, compare_settings(settings, saved));
+  if (difference) {
+    VOLTA_TRY(const std::string what_to_do, advice(*difference, settings, saved, recorded));
+    VOLTA_TRY(const auto lora, saved.optional_member("lora"));
+    return fail(ErrorCode::kMismatch,
+                fmt::format("{}: {}. {}, or start a new run from {}", name, *difference, what_to_do,
+                            model_of(name, lora.has_value())));
+  }
+  VOLTA_TRY(RunState state, parse_progress(root, step));
+  state.settings = settings;
+  VOLTA_TRY(state.other_steps, other_steps(settings, saved));
+  VOLTA_TRY(state.adjustments, adjustments(settings, saved));
   return state;
 }
 

@@ -40,10 +40,14 @@ struct RunState {
   std::vector<std::string> adjustments = {};
 };
 std::string to_json(const RunState& state);
-/// kInvalidFile; kMismatch, naming the first setting that differs, when the saved settings are not
-/// `settings`.
-Result<RunState> parse_run_state(std::string_view json, std::string_view name,
-                                 const std::string& settings);
+/// The state in a checkpoint of step `step`. kInvalidFile, also for a best step beyond it and for a
+/// best loss that no training gives; kMismatch, naming the first setting that differs, when the
+/// saved settings are not `settings`. `recorded`: the options in the run's run.json, so that the
+/// message can tell a value of that file from one of an option; null when there are none.
+Result<RunState> parse_run_state(std::string_view json, std::string_view name, std::int64_t step,
+                                 const std::string& settings, const RunOptions* recorded = nullptr);
+/// The checks of parse_run_state() that need no settings to compare with. kInvalidFile.
+Status check_run_state(std::string_view json, std::string_view name, std::int64_t step);
 
 /// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nullopt when
 /// all agree. The number of steps may be larger, so that a run can be extended; with a constant

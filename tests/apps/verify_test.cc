@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
+#include "support/damaged_state.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -110,6 +111,42 @@ TEST_F(VerifyTest, ABitThatTurnedOverContradictsTheManifest) {
   EXPECT_THAT(result.out, HasSubstr("run/step-4: 2 findings"));
   EXPECT_THAT(result.out, HasSubstr("run/step-2: good"));
   EXPECT_EQ(result.err, "volta: run: 2 findings\n");
+}
+
+// The checksums are right, so only the content tells. A resumed run says the same and goes on.
+TEST_F(VerifyTest, ATrainerStateThatNoTrainerWritesIsFound) {
+  test::change_state(dir_.file("run/step-4"), [](auto& state) { state.metadata["step"] = "x"; });
+  const CommandResult result = verify("run");
+  EXPECT_EQ(result.exit_code, 3) << result.out;
+  const std::string finding =
+      "run/step-4/trainer.safetensors: the step in its metadata is 'x', which is no number of "
+      "updates. The checkpoint is damaged: `volta train --resume` goes on from an older one";
+  EXPECT_THAT(result.out, HasSubstr(finding + "\nrun/step-4: 1 finding: "));
+  EXPECT_THAT(result.out, HasSubstr("run/step-2: good"));
+  EXPECT_THAT(volta({"verify", "run/step-4", "--output", "json"}).out,
+              HasSubstr(R"({"kind":"invalid","file":"trainer.safetensors",)"));
+  const CommandResult resumed = volta({"train", "--out", "run", "--resume", "--threads", "1"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("skipping checkpoint run/step-4: " + finding));
+  EXPECT_THAT(resumed.err, HasSubstr("run/step-4 is kept as run/step-4.invalid"));
+  EXPECT_EQ(verify("run").exit_code, 0);
+}
+
+TEST_F(VerifyTest, MomentsThatNoTrainingGivesAreFound) {
+  test::change_state(dir_.file("run/step-4"), [](auto& state) {
+    for (auto& [name, tensor] : state.tensors) {
+      if (!name.starts_with("adam.v.")) continue;
+      const auto elements = static_cast<std::size_t>(tensor.spec().shape.elements());
+      ASSERT_TRUE(tensor.template write<float>(std::vector<float>(elements, -1.0f)));
+    }
+  });
+  const CommandResult result = verify("run");
+  EXPECT_EQ(result.exit_code, 3) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("run/step-4/trainer.safetensors: optimiser tensor 'adam.v."));
+  EXPECT_THAT(result.out, HasSubstr("is -1 at element 0, where no training gives"));
+  const CommandResult resumed = volta({"train", "--out", "run", "--resume", "--threads", "1"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("run/step-4 is kept as run/step-4.invalid"));
 }
 
 TEST_F(VerifyTest, WhatIsInvalidWeighsMore) {

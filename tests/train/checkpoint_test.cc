@@ -7,12 +7,13 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/temporary.h"
 #include "support/alloc_counter.h"
+#include "support/damaged_state.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"
@@ -40,6 +41,8 @@ class LogCapture {
   std::string text_;
 };
 
+constexpr std::string_view kRunState = R"({"settings":{},"rows_seen":8,"waited":0})";
+
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -52,24 +55,13 @@ class CheckpointTest : public testing::Test {
     for (int i = 0; i < steps; ++i) ASSERT_TRUE(trainer_->step(*source_));
   }
   Result<std::string> write(std::int64_t keep = 0, std::optional<std::int64_t> best = {}) {
-    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep, best);
+    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), std::string(kRunState)}, keep,
+                            best);
   }
   const std::string& dir() const { return dir_.path(); }
   std::vector<std::string> names() const { return *list_directory(dir()); }
   std::string file(const std::string& step, const std::string& name) const {
     return dir() + "/" + step + "/" + name;
-  }
-  // Rewrites the manifest so that a changed file passes for whole.
-  void bless(const std::string& step, const std::string& name) {
-    const std::string path = file(step, "manifest.json");
-    CheckpointManifest manifest = *parse_manifest(test::get_file(path), path);
-    const std::string bytes = test::get_file(file(step, name));
-    for (CheckpointFile& entry : manifest.files) {
-      if (entry.name != name) continue;
-      entry.bytes = static_cast<std::int64_t>(bytes.size());
-      entry.xxh3 = hex(hash64(bytes));
-    }
-    test::put_file(path, to_json(manifest));
   }
 
   test::TempDir dir_;
@@ -103,7 +95,7 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
   VOLTA_ASSERT_OK(const TrainerState state, load_trainer_state(checkpoint));
   EXPECT_EQ(state.step, 3);
-  EXPECT_EQ(state.run_state, "{\"x\":1}");
+  EXPECT_EQ(state.run_state, kRunState);
   EXPECT_EQ(test::bits_of(state.optimizer), test::bits_of(trainer_->optimizer_state()));
   VOLTA_ASSERT_OK(const auto tokenizer, load_tokenizer(path));
   EXPECT_EQ(tokenizer->to_json(), tokenizer_->to_json());
@@ -438,6 +430,21 @@ TEST_F(CheckpointTest, AnotherArchitectureIsAMismatch) {
                "another architecture");
 }
 
+// Without clipping, the square of a gradient can overflow. A resumed run would refuse the result.
+TEST_F(CheckpointTest, MomentsThatAreNotNumbersAreNeverWritten) {
+  advance();
+  ASSERT_TRUE(write(1));
+  advance();
+  const std::string name = "adam.v.transformer.h.1.ln_2.weight";
+  Tensor moments = trainer_->optimizer_state().find(name)->second;
+  std::vector<float> values = test::values(moments);
+  values[5] = INFINITY;
+  ASSERT_TRUE(moments.write<float>(values));
+  expect_error(write(1), ErrorCode::kNonFinite,
+               "optimiser tensor '" + name + "' f32[16] is infinite at element 5");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+}
+
 // Files that carry a right checksum, but are no trainer's.
 TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   advance();
@@ -445,7 +452,7 @@ TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   const std::string trainer = file("step-1", "trainer.safetensors");
   std::filesystem::copy_file(file("step-1", "model.safetensors"), trainer,
                              std::filesystem::copy_options::overwrite_existing);
-  bless("step-1", "trainer.safetensors");
+  test::bless(path, "trainer.safetensors");
   VOLTA_ASSERT_OK(const Checkpoint foreign, open_checkpoint(path));
   expect_error(load_trainer_state(foreign), ErrorCode::kInvalidFile, "no trainer wrote it");
   std::filesystem::remove_all(path);
@@ -456,10 +463,108 @@ TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
   ASSERT_TRUE(write());
   std::filesystem::copy_file(dir() + "/two", file("step-3", "trainer.safetensors"),
                              std::filesystem::copy_options::overwrite_existing);
-  bless("step-3", "trainer.safetensors");
+  test::bless(dir() + "/step-3", "trainer.safetensors");
   VOLTA_ASSERT_OK(const Checkpoint mixed, open_checkpoint(dir() + "/step-3"));
   expect_error(load_trainer_state(mixed), ErrorCode::kInvalidFile,
                "is of step 2, its manifest of step 3");
+}
+
+// The file is to blame, not an argument, and the next older checkpoint is good.
+TEST_F(CheckpointTest, AStepThatIsNoNumberIsDamage) {
+  for (int i = 0; i < 2; ++i) {
+    advance();
+    ASSERT_TRUE(write(0));
+  }
+  const std::string path = dir() + "/step-2";
+  for (const std::string step : {"x", "6.0", "", "-2", "99999999999999999999"}) {
+    test::change_state(path, [&](auto& state) { state.metadata["step"] = step; });
+    VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+    const std::string reason = "step-2/trainer.safetensors: the step in its metadata is '" + step;
+    expect_error(load_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
+    expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
+    expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile,
+                 "`volta train --resume` goes on from an older one");
+    const LogCapture log;
+    VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->path, dir() + "/step-1");
+    EXPECT_THAT(log.text(), HasSubstr(reason));
+    EXPECT_EQ((*newest_valid_checkpoint(dir()))->path, path);  // Its model is good.
+  }
+}
+
+// The next save would remove the checkpoint that is the best one.
+TEST_F(CheckpointTest, ABestStepThatCannotBeIsDamage) {
+  advance(2);
+  const std::string path = *write();
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+  const auto with_best = [&](const std::string& best) {
+    test::change_state(path, [&](auto& state) {
+      state.metadata["run"] = R"({"settings":{},"rows_seen":8,"waited":0,)" + best + "}";
+    });
+    return check_trainer_state(checkpoint);
+  };
+  EXPECT_TRUE(with_best(R"("best_val_loss":2.5,"best_step":2)"));
+  EXPECT_TRUE(with_best(R"("best_val_loss":2.5)"));  // Of an earlier version.
+  expect_error(with_best(R"("best_val_loss":2.5,"best_step":3)"), ErrorCode::kInvalidFile,
+               "trainer.safetensors: run: best_step is 3, but the checkpoint is of step 2");
+  for (const std::string loss : {"1e31", "-1e31", "1e400", "\"inf\""}) {
+    expect_error(with_best(R"("best_val_loss":)" + loss + R"(,"best_step":1)"),
+                 ErrorCode::kInvalidFile, "trainer.safetensors: run");
+  }
+}
+
+// Training would stop at every step with such values, or go astray.
+TEST_F(CheckpointTest, MomentsThatNoTrainingGivesAreDamage) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  const std::string path = *write();
+  const std::string name = "transformer.h.1.ln_2.weight";
+  const auto expect_found = [&](const std::string& tensor, float value, const std::string& text) {
+    float before = 0.0f;
+    const auto exchange = [&](auto& state) {
+      std::vector<float> values = test::values(state.tensors[tensor]);
+      before = std::exchange(values[5], value);
+      ASSERT_TRUE(state.tensors[tensor].template write<float>(values));
+    };
+    test::change_state(path, exchange);
+    VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+    expect_error(
+        check_trainer_state(checkpoint), ErrorCode::kInvalidFile,
+        path + "/trainer.safetensors: optimiser tensor '" + tensor + "' f32[16] is " + text);
+    const LogCapture log;
+    VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->path, dir() + "/step-1");
+    EXPECT_THAT(log.text(), HasSubstr("goes on from an older one"));
+    value = before;
+    test::change_state(path, exchange);
+  };
+  for (const std::string& tensor : {"adam.m." + name, "adam.v." + name}) {
+    expect_found(tensor, std::nanf(""), "nan at element 5");
+    expect_found(tensor, -std::nanf(""), "nan at element 5");
+    expect_found(tensor, INFINITY, "inf at element 5");
+    expect_found(tensor, -INFINITY, "-inf at element 5");
+  }
+  expect_found("adam.v." + name, -1.0f, "-1 at element 5, where no training gives a negative");
+  VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
+  EXPECT_EQ(newest->path, path);  // The mean of gradients may be negative.
+}
+
+TEST_F(CheckpointTest, ACheckOfTheTrainerStateCanBeInterrupted) {
+  advance();
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(*write()));
+  std::int64_t last = -1, size = 0;
+  ASSERT_TRUE(check_trainer_state(checkpoint, [&](std::int64_t bytes, std::int64_t all) {
+    EXPECT_GT(bytes, last);
+    last = bytes;
+    size = all;
+    return true;
+  }));
+  EXPECT_LT(last, size);
+  expect_error(check_trainer_state(checkpoint, [](std::int64_t, std::int64_t) { return false; }),
+               ErrorCode::kInterrupted, "interrupted reading");
 }
 
 // A full disk, or any other refusal, at every single call: the error comes back, nothing of the

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/temporary.h"
+#include "support/damaged_state.h"
 #include "train/checkpoint.h"
 #include "train/run_fixture.h"
 
@@ -134,6 +135,23 @@ TEST_F(Resume, ADamagedNewestCheckpointCostsOnlyItsSteps) {
   expect_same_runs(dir_.file("unbroken"), o.out);
   // What had been computed behind the older checkpoint is computed again, and nothing is lost.
   EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl.cut"), HasSubstr("{\"step\":11,"));
+}
+
+TEST_F(Resume, AMissingTensorOfTheOptimiserIsNamedWithItsFile) {
+  RunOptions o = full_options("run");
+  stop_after_ = 4;
+  EXPECT_FALSE(train(o));
+  const std::string path = o.out + "/step-4";
+  test::change_state(path, [](auto& state) { state.tensors.erase(state.tensors.begin()); });
+  stop_after_ = 0;
+  o.resume = true;
+  const auto refused = train(o);
+  expect_error(refused, ErrorCode::kInvalidFile, path + "/trainer.safetensors: optimiser tensor '");
+  EXPECT_THAT(refused.error().message(),
+              HasSubstr("is missing; the checkpoint belongs to another model or optimiser. Move " +
+                        path + " to another place to go on from an older checkpoint"));
+  std::filesystem::rename(path, dir_.file("aside"));
+  EXPECT_TRUE(train(o));
 }
 
 TEST_F(Resume, RemembersItsPatience) {

@@ -420,7 +420,7 @@ TEST_F(RunSetupTest, OtherKernelParametersAreSaid) {
   EXPECT_THAT(messages_, HasSubstr("with other kernel parameters"));
 }
 
-TEST_F(RunSetupTest, AForeignRunStateIsRefused) {
+TEST_F(RunSetupTest, AForeignRunStateIsSkipped) {
   RunOptions o = options("a");
   ASSERT_TRUE(train(o));
   // A checkpoint that the library's own functions wrote, but no run.
@@ -431,8 +431,15 @@ TEST_F(RunSetupTest, AForeignRunStateIsRefused) {
   o.resume = true;
   for (const std::string state : {"{}", "not json", R"({"settings":{}})"}) {
     ASSERT_TRUE(write_checkpoint(o.out, {&trainer, nullptr, state}, 0));
-    expect_error(train(o), ErrorCode::kInvalidFile, "step-21");
+    std::string log;
+    set_log_callback([&](LogLevel, std::string_view message) { log += message; });
+    EXPECT_TRUE(train(o));
+    set_log_callback({});
+    EXPECT_THAT(log, HasSubstr("step-21/trainer.safetensors: run: "));
+    EXPECT_THAT(messages_, HasSubstr("resuming from " + o.out + "/step-20"));
+    EXPECT_FALSE(path_exists(o.out + "/step-21"));  // It is kept under another name.
   }
+  EXPECT_TRUE(path_exists(o.out + "/step-21.invalid"));
 }
 
 TEST_F(RunSetupTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {

@@ -235,6 +235,53 @@ TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
   EXPECT_EQ(again.loss, first.loss);
 }
 
+// Nobody gave an option, and some of these values have none.
+TEST_F(RunTest, ResumingNamesRunJsonWhereItWasChanged) {
+  ASSERT_TRUE(train(options("a")));
+  const std::string path = dir_.file("a/run.json");
+  const std::string good = test::get_file(path);
+  const auto expect_refused = [&](const std::string& from, const std::string& to,
+                                  const std::string& text) {
+    std::string changed = good;
+    ASSERT_NE(changed.find(from), std::string::npos) << from;
+    test::put_file(path, changed.replace(changed.find(from), from.size(), to));
+    VOLTA_ASSERT_OK(RunOptions o, load_run_options(dir_.file("a")));
+    o.resume = true;
+    expect_error(train(o), ErrorCode::kMismatch, text);
+  };
+  const std::string put = path + " has another value than the checkpoint: put ";
+  expect_refused("\"norm_eps\": 1e-05", "\"norm_eps\": 1e-3", put + "1e-05 back there, or start");
+  expect_refused("\"window\": 0", "\"window\": 4", put + "0 back there");
+  expect_refused("\"packing\": true", "\"packing\": false", put + "true back there");
+  expect_refused("\"batch\": 4", "\"batch\": 5", put + "4 back there");
+  expect_refused("\"val_data\": \"\"", "\"val_data\": \"" + dir_.file("text.txt") + "\"",
+                 "set val_data in " + path + " to \"\" again");
+  test::put_file(path, good);
+}
+
+TEST_F(RunTest, ResumingNamesTheOptionOfTheDataThatDiffers) {
+  const auto expect_refused = [&](RunOptions o, const std::string& text) {
+    o.resume = true;
+    expect_error(train(o), ErrorCode::kMismatch, text);
+  };
+  RunOptions o = options("validated");
+  o.val_data = dir_.file("va.txt");
+  test::put_file(o.val_data, test::get_file(dir_.file("text.txt")));
+  ASSERT_TRUE(train(o));
+  RunOptions without = o;
+  without.val_data.clear();
+  expect_refused(without, "data.validation_xxh3 is missing, the checkpoint has");
+  expect_refused(without, "again (--val-data)");
+  test::put_file(o.val_data, test::get_file(o.val_data) + "the cat");
+  expect_refused(o,
+                 "The validation data is no longer what the run was evaluated with: give it that "
+                 "data again (--val-data)");
+  RunOptions plain = options("plain");
+  ASSERT_TRUE(train(plain));
+  plain.val_data = o.val_data;
+  expect_refused(plain, "The run had no file to validate with: leave --val-data out");
+}
+
 TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   ASSERT_TRUE(train(options("a")));
   const auto expect_refused = [&](auto change, const std::string& text) {
@@ -265,6 +312,8 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
         test::put_file(o.data.front(), test::get_file(dir_.file("text.txt")) + "the cat");
       },
       "The data is no longer what the run was trained on");
+  expect_refused([](auto& o) { o.trainer.batch = 5; },
+                 "leave the option out, or give it its old value");
   // What is only watched may change.
   RunOptions o = options("a");
   o.resume = true;
