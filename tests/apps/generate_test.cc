@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "device/helpers.h"
 #include "formats/model_folder.h"
 #include "support/shared_data.h"

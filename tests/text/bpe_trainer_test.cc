@@ -108,7 +108,7 @@ TEST(BpeTrainer, NoTokenIsLongerThanReadersAllow) {
     EXPECT_EQ(longest, 4096U);
     // Rarer pairs are still merged.
     EXPECT_TRUE(json::parse(*written)["model"]["vocab"].contains("hello"));
-    EXPECT_EQ(*(*tokenizer)->decode(*(*tokenizer)->encode(text)), text);
+    EXPECT_EQ((*tokenizer)->decode(*(*tokenizer)->encode(text)), text);
   }
 }
 
