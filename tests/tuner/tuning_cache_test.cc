@@ -279,7 +279,7 @@ TEST(TuningCache, ABadFileThatCannotBeSetAsideIsReplaced) {
   write(cache.path(), "{");
   const Log log;
   test::FaultyFileOps faults;
-  faults.fail(test::FileCall::kRename, 1, EACCES);
+  faults.fail(test::FileCall::kRename, 1, EACCES, 1);
   const ScopedFileOps scope(faults);
   ASSERT_TRUE(cache.add({{entry_of(1)}}));
   EXPECT_THAT(log.text(), HasSubstr("cannot rename"));
