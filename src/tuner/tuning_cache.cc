@@ -323,12 +323,10 @@ Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
 
 Result<bool> TuningCache::clear() const {
   const auto size = file_size(path());
-  // kIo: the folder may not be searched, so we cannot tell whether the file exists. A link is
-  // removed whatever it leads to.
-  const bool file = size || is_link(path());
-  if (!file && size.error().code() == ErrorCode::kNotFound) return false;
-  if (!file && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
-  if (!file) {
+  if (!size && !is_link(path())) {  // A link is removed whatever it leads to.
+    if (size.error().code() == ErrorCode::kNotFound) return false;
+    // The folder may not be searched, or its path is a loop of links: we cannot tell what is there.
+    if (!path_exists(path())) return fail(ErrorCode::kIo, std::string(size.error().message()));
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("'{}' is not a file, so Volta did not make it: move it away, or remove "
                             "it yourself",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "device/helpers.h"
 #include "formats/model_folder.h"
 #include "support/shared_data.h"
@@ -77,9 +78,12 @@ class GenerateTest : public ::testing::Test {
 // The files contradict each other, which no prompt can help. Ids are what the user says they are.
 TEST_F(GenerateTest, ATokenizerBeyondTheVocabularyIsTheFaultOfTheFiles) {
   std::string config = *read_text_file(dir_.file("model/config.json"));
-  const std::size_t size = config.find("\"vocab_size\": 256");
-  ASSERT_NE(size, std::string::npos) << config;
-  config.replace(size, 17, "\"vocab_size\": 100");
+  int sizes = 0;  // Of the common keys, and of Volta's own.
+  for (std::size_t at = 0; (at = config.find("\"vocab_size\": 256")) != std::string::npos;
+       ++sizes) {
+    config.replace(at, 17, "\"vocab_size\": 100");
+  }
+  ASSERT_GT(sizes, 0) << config;
   write("model/config.json", config);
   write("text.txt", std::string(1000, 'z'));
   const std::string words =

@@ -154,6 +154,15 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_TRUE(path_exists(file()));
 }
 
+TEST_F(Tune, AFolderInPlaceOfTheTableIsNotCleared) {
+  ASSERT_TRUE(create_directories(file()));
+  ASSERT_TRUE(write_file_atomic(file() + "/mine", "mine"));
+  const CommandResult refused = volta({"tune", "clear"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("move it away, or remove it yourself"));
+  EXPECT_EQ(*read_text_file(file() + "/mine"), "mine");
+}
+
 TEST_F(Tune, WhatCannotBeSeenIsNotAbsent) {
   std::filesystem::create_symlink("loop", path("loop"));
   for (const auto& [command, code] : {std::pair{"show", 3}, {"clear", 1}}) {

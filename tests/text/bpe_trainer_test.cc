@@ -101,14 +101,15 @@ TEST(BpeTrainer, NoTokenIsLongerThanReadersAllow) {
     ASSERT_TRUE(written);
     const auto tokenizer = parse_tokenizer(*written, "trained");
     ASSERT_TRUE(tokenizer) << tokenizer.error().message();
+    const json vocabulary = json::parse(*written)["model"]["vocab"];
     std::size_t longest = 0;
-    for (const auto& [token, id] : json::parse(*written)["model"]["vocab"].items()) {
+    for (const auto& [token, id] : vocabulary.items()) {
       longest = std::max(longest, token.size());
     }
     EXPECT_EQ(longest, 4096U);
     // Rarer pairs are still merged.
-    EXPECT_TRUE(json::parse(*written)["model"]["vocab"].contains("hello"));
-    EXPECT_EQ(*(*tokenizer)->decode(*(*tokenizer)->encode(text)), text);
+    EXPECT_TRUE(vocabulary.contains("hello"));
+    EXPECT_EQ((*tokenizer)->decode(*(*tokenizer)->encode(text)), text);
   }
 }
 
@@ -121,7 +122,7 @@ TEST(BpeTrainer, ALongWordCanBeInterrupted) {
     return false;
   };
   ASSERT_TRUE(train_byte_level_bpe(word, {.vocab_size = 300, .interrupted = count}));
-  EXPECT_GT(most, 600);
+  EXPECT_GT(most, 500);
   for (int after = 0; after < most; after += 50) {
     int asked = 0;
     const auto stopped = train_byte_level_bpe(

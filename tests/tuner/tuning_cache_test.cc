@@ -268,7 +268,20 @@ TEST(TuningCache, FoldersAndHugeFilesInItsPlace) {
   }
   write(cache.path(), std::string(kMostTuningBytes + 1, ' '));
   const Log log;
-  ASSERT_TRUE(cache.add({{entry_of(1)}}));  // The folder that was set aside is in its way.
+  ASSERT_TRUE(cache.add({{entry_of(1)}}));
+  EXPECT_THAT(log.text(), HasSubstr(".bad.2: tune again"));  // The folder keeps its name.
+  EXPECT_EQ(*cache.read(), std::vector{entry_of(1)});
+}
+
+TEST(TuningCache, ABadFileThatCannotBeSetAsideIsReplaced) {
+  const TempDir dir;
+  const TuningCache cache(dir.path(), cpu_signature());
+  write(cache.path(), "{");
+  const Log log;
+  test::FaultyFileOps faults;
+  faults.fail(test::FileCall::kRename, 1, EACCES, 1);
+  const ScopedFileOps scope(faults);
+  ASSERT_TRUE(cache.add({{entry_of(1)}}));
   EXPECT_THAT(log.text(), HasSubstr("cannot rename"));
   EXPECT_EQ(*cache.read(), std::vector{entry_of(1)});
 }
