@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,10 @@ const JsonValue* validation_hash(const JsonValue& settings) {
 // What the user can do about data that differs; `recorded` as for parse_run_state().
 std::string data_advice(std::string_view difference, const JsonRef& saved,
                         const RunOptions* recorded) {
+  if (difference.starts_with("data.ids")) {
+    return "The tokenizer or the chat template of the base is no longer what it was: resume with "
+           "the base as it was (--init)";
+  }
   if (!difference.starts_with("data.validation")) {
     return "The data is no longer what the run was trained on: give it that data again (--data)";
   }
@@ -200,9 +205,9 @@ std::string to_json(const RunState& state) {
 
 namespace {
 
-// No estimate of a loss comes near this. A larger one would count as the worst or the best for the
-// rest of the run.
-constexpr double kMaxLoss = 1e30;
+// Losses are computed in f32. A larger one would count as the worst or the best for the rest of the
+// run.
+constexpr double kMaxLoss = std::numeric_limits<float>::max();
 
 // Everything but the settings.
 Result<RunState> parse_progress(const JsonRef& root, std::int64_t step) {

@@ -85,7 +85,7 @@ TEST_F(ChatRun, AnotherTemplateOrTokenizerOfTheBaseIsNoticed) {
   o.resume = true;
   const std::string place = base + "/chat_template.jinja";
   const std::string chat_template = test::get_file(place);
-  test::put_file(place, " " + chat_template);
+  test::put_file(place, "x" + chat_template);
   expect_error(train(o), ErrorCode::kMismatch,
                "The tokenizer or the chat template of the base is no longer what it was");
   test::put_file(place, chat_template);

@@ -508,7 +508,7 @@ TEST_F(CheckpointTest, ABestStepThatCannotBeIsDamage) {
   EXPECT_TRUE(with_best(R"("best_val_loss":2.5)"));  // Of an earlier version.
   expect_error(with_best(R"("best_val_loss":2.5,"best_step":3)"), ErrorCode::kInvalidFile,
                "trainer.safetensors: run: best_step is 3, but the checkpoint is of step 2");
-  for (const std::string loss : {"1e31", "-1e31", "1e400", "\"inf\""}) {
+  for (const std::string loss : {"1e39", "-1e39", "1e400", "\"inf\""}) {
     expect_error(with_best(R"("best_val_loss":)" + loss + R"(,"best_step":1)"),
                  ErrorCode::kInvalidFile, "trainer.safetensors: run");
   }
