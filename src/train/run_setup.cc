@@ -189,9 +189,9 @@ void describe(const RunSetup& setup, const Say& say) {
                   counted(trainer.batch, "row"), counted(trainer.time, "token")));
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
-        fmt::format("the warm-up of {} is as long as the run of {} or longer: the learning rate "
-                    "never reaches {}; see --warmup",
-                    counted(schedule.warmup, "step"), schedule.steps, schedule.lr));
+        fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
+                    "rate never reaches {}; see --warmup",
+                    schedule.warmup, schedule.steps, schedule.lr));
   }
   const DType compute = setup.options.trainer.compute_dtype;
   const std::string drawback =
