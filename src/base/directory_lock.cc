@@ -87,6 +87,11 @@ Result<std::string> DirectoryLock::place() const {
   // Linux knows where the folder of an open descriptor is now.
   auto now = read_link(fmt::format("/proc/self/fd/{}", folder_.get()));
   if (now && is_folder(*now, folder_.get())) return now;
+  struct stat open = {};
+  const bool removed = (::fstat(folder_.get(), &open) == 0 && open.st_nlink == 0) ||
+                       (now && now->ends_with(" (deleted)"));
+  // Otherwise the path cannot be examined at the moment, as with a network that has failed.
+  if (!removed && !path_exists(directory_)) return directory_;
   return fail(ErrorCode::kIo,
               fmt::format("the folder '{}' was removed while it was in use", directory_));
 }

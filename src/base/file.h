@@ -168,6 +168,7 @@ class DirectoryLock {
 
   /// Where the locked folder is: the path that acquire() got or, if the folder has been moved
   /// since, its new path. Another folder may have the old path by then. kIo if it has been removed.
+  /// The old path where nothing can be examined.
   Result<std::string> place() const;
 
  private:

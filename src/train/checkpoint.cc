@@ -168,8 +168,7 @@ Status check_trainer_state(const Checkpoint& checkpoint, const ReadCallback& go_
   Status checked = check_trainer_file(checkpoint, go_on);
   if (checked || checked.error().code() != ErrorCode::kInvalidFile) return checked;
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}. The checkpoint is damaged: `volta train --resume` goes on from an "
-                          "older one",
+              fmt::format("{}: the checkpoint is damaged, and a run cannot go on from it",
                           checked.error().message()));
 }
 

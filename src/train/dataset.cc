@@ -209,8 +209,7 @@ Result<DataOrigin> check_ids(const MappedFile& file, std::int64_t vocab_size,
   const auto check = [&](std::span<const std::byte> piece) {
     if (const auto wrong = find_wrong_id(piece, vocab_size)) {
       valid = fail(ErrorCode::kInvalidFile,
-                   fmt::format("{}: token {} is {}; ids must be from 0 to {} for this vocabulary "
-                               "(--vocab)",
+                   fmt::format("{}: token {} is {}; ids must be from 0 to {} for this vocabulary",
                                file.path(), read + wrong->first, wrong->second, vocab_size - 1));
     }
     read += std::ssize(piece) / 2;

@@ -95,6 +95,7 @@ class Run {
   Say say_;
   RunResult result_;
   std::int64_t saved_step_ = -1;  ///< Of the last good checkpoint.
+  bool folder_is_gone_ = false;
   Status last_save_;
 };
 
@@ -208,11 +209,13 @@ Result<double> Run::evaluate_all() {
 // name, whose files are not this run's to write or to remove.
 Status Run::follow_folder() {
   std::string& out = setup_.options.out;
-  VOLTA_TRY(std::string place, setup_.lock->place());
-  if (place == out) return {};
-  say_(LogLevel::kWarning, fmt::format("{} was moved: the run goes on in {}", out, place));
-  out = std::move(place);
-  metrics_.was_moved(join_path(out, "metrics.jsonl"));
+  auto place = setup_.lock->place();
+  folder_is_gone_ = !place;
+  if (!place) return std::unexpected(std::move(place).error());
+  if (*place == out) return {};
+  say_(LogLevel::kWarning, fmt::format("{} was moved: the run goes on in {}", out, *place));
+  out = *std::move(place);
+  metrics_.was_moved(join_path(out, kMetricsFile));
   if (!setup_.checkpoint.empty()) {
     setup_.checkpoint = join_path(out, file_name(setup_.checkpoint));
   }
@@ -311,7 +314,9 @@ Status Run::choose_model() {
 }
 
 Status Run::finish() {
-  VOLTA_TRY(follow_folder());
+  if (Status there = follow_folder(); !there) {
+    return std::unexpected(with_checkpoint(std::move(there).error()));
+  }
   if (setup_.evaluator && !result_.val_loss) {  // Resumed after the last step.
     VOLTA_TRY(evaluate_all());
     tell(complete_metrics(result_.val_loss));
@@ -342,7 +347,7 @@ std::unexpected<Error> Run::interrupted() {
 Error Run::with_checkpoint(const Error& error) const {
   const bool wrong_data = error.code() == ErrorCode::kInvalidArgument;  // As wrong the next time.
   std::string hint = "there is no checkpoint yet";
-  if (saved_step_ >= 0 && !path_exists(setup_.checkpoint)) {
+  if (saved_step_ >= 0 && folder_is_gone_) {
     hint = fmt::format("its checkpoint {} is gone, too", setup_.checkpoint);
   } else if (saved_step_ >= 0 && wrong_data) {
     hint = fmt::format("the newest checkpoint is {}", setup_.checkpoint);

@@ -103,7 +103,7 @@ Result<bool> holds_run(const std::string& directory) {
 
 Result<bool> is_place_of_run_file(const std::string& path) {
   const std::string name = file_name(path);
-  // A run that has just begun has nothing but its lock; event files may lie behind a link.
+  // Names that only a run gives, wherever the file is.
   if (name == kLockFile || name.starts_with(kEventFilePrefix)) return true;
   const auto place = real_path(parent_path(path));
   if (!place) return false;  // There is no such folder yet.

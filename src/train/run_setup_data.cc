@@ -75,12 +75,11 @@ Status open_ids(RunSetup& setup, const ModelSource* model,
   if (tokenizer == nullptr && model == nullptr && options.model.vocab_size == 256) {
     tokenizer = make_byte_tokenizer();
   }
-  if (data_kind(options.data.front()) == DataKind::kTokenStream) {
-    VOLTA_TRY(setup.data,
-              load_token_stream(files_of(options), options.model.vocab_size, interrupted));
-  } else {
-    VOLTA_TRY(setup.data, load_examples(files_of(options), options.model.vocab_size, interrupted));
-  }
+  const std::int64_t vocab = options.model.vocab_size;
+  auto data = data_kind(options.data.front()) == DataKind::kTokenStream
+                  ? load_token_stream(files_of(options), vocab, interrupted)
+                  : load_examples(files_of(options), vocab, interrupted);
+  VOLTA_TRY(setup.data, std::move(data));
   setup.data.tokenizer = std::move(tokenizer);
   return {};
 }

@@ -31,7 +31,7 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
     if (may_adjust(name) || (may_be_extended && may_extend(name))) continue;
     const JsonValue* other = saved.find(key);
     if (other == nullptr && is_absent_default(name, value.leaf_text())) continue;
-    if (other == nullptr && name == "data.ids_xxh3") continue;  // Of an earlier version.
+    if (other == nullptr && name == "ids_xxh3") continue;  // Of an earlier version.
     if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);
     if (auto found = first_difference(value, *other, name, may_be_extended)) return found;
   }
@@ -88,7 +88,7 @@ const JsonValue* validation_hash(const JsonValue& settings) {
 // What the user can do about data that differs; `recorded` as for parse_run_state().
 std::string data_advice(std::string_view difference, const JsonRef& saved,
                         const RunOptions* recorded) {
-  if (difference.starts_with("data.ids")) {
+  if (difference.starts_with("ids_xxh3")) {
     return "The tokenizer or the chat template of the base is no longer what it was: resume with "
            "the base as it was (--init)";
   }
@@ -134,7 +134,8 @@ Result<bool> is_recorded(std::string_view key, const std::string& current,
 // What the user can do about a setting that differs.
 Result<std::string> advice(const std::string& difference, const std::string& current,
                            const JsonRef& saved, const RunOptions* recorded) {
-  if (difference.starts_with("data.")) return data_advice(difference, saved, recorded);
+  if (difference.starts_with("data.") || difference.starts_with("ids_xxh3"))
+    return data_advice(difference, saved, recorded);
   const std::string_view key = std::string_view(difference).substr(0, difference.find(' '));
   bool from_file = false;
   if (recorded != nullptr) {
@@ -157,9 +158,6 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   json.begin_object();
   json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3);
   if (data.validation_file) json.field("validation_xxh3", data.validation_file->xxh3);
-  // An adapter's checkpoint has no tokenizer: a resumed run takes its base's, which may have
-  // changed.
-  if (o.lora.active()) json.field("ids_xxh3", data.ids_xxh3());
   json.end_object();
   // Records the option where it decides the tokenizer. A resumed run loads the tokenizer of its
   // checkpoint, which does not show the option.
@@ -168,6 +166,9 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   write_agreed_flags(json, o);
   write_config_fields(json.key("model"), o.model);
   write_training_objects(json, o);
+  // An adapter's checkpoint has no tokenizer: a resumed run takes its base's, which may have
+  // changed. It is the last member because the ids depend on the others, too.
+  if (o.lora.active()) json.field("ids_xxh3", data.ids_xxh3());
   json.end_object();
   return std::move(json).take();
 }
@@ -182,12 +183,11 @@ Result<std::optional<std::string>> compare_settings(const std::string& current,
   const bool constant = schedule == "constant" && saved_schedule == "constant";
   VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
   VOLTA_TRY(const std::int64_t saved_steps, saved_training.get_int("steps"));
-  if (auto found = first_difference(json, saved.node(), "", constant || steps > saved_steps)) {
-    return found;
-  }
   const JsonValue* hash = validation_hash(saved.node());
-  if (hash == nullptr || validation_hash(json) != nullptr) return std::nullopt;
-  return fmt::format("data.validation_xxh3 is missing, the checkpoint has {}", hash->leaf_text());
+  if (hash != nullptr && validation_hash(json) == nullptr) {
+    return fmt::format("data.validation_xxh3 is missing, the checkpoint has {}", hash->leaf_text());
+  }
+  return first_difference(json, saved.node(), "", constant || steps > saved_steps);
 }
 
 std::string to_json(const RunState& state) {

@@ -54,7 +54,7 @@ class HostileTokenizerTest : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 130) << result.err;
     EXPECT_THAT(result.err, HasSubstr("interrupted"));
     // A second; but a machine may be busy.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
 
   test::TempDir dir_;

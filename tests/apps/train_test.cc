@@ -297,7 +297,7 @@ TEST_F(TrainTest, ReadyMadeIdsAreCheckedBeforeTheRunBegins) {
   write("ids.bin", ids);
   expect_error({"train", "--data", "ids.bin", "--vocab", "60", "--out", "ids", "--steps", "1",
                 "--layers", "1", "--dim", "16", "--heads", "2", "--context", "8"},
-               3, "token 390 is 77; ids must be from 0 to 59 for this vocabulary (--vocab)");
+               3, "token 390 is 77; ids must be from 0 to 59 for this vocabulary");
   EXPECT_FALSE(path_exists(path("ids")));
 }
 

@@ -120,7 +120,7 @@ TEST_F(VerifyTest, ATrainerStateThatNoTrainerWritesIsFound) {
   EXPECT_EQ(result.exit_code, 3) << result.out;
   const std::string finding =
       "run/step-4/trainer.safetensors: the step in its metadata is 'x', which is no number of "
-      "updates. The checkpoint is damaged: `volta train --resume` goes on from an older one";
+      "updates: the checkpoint is damaged, and a run cannot go on from it";
   EXPECT_THAT(result.out, HasSubstr(finding + "\nrun/step-4: 1 finding: "));
   EXPECT_THAT(result.out, HasSubstr("run/step-2: good"));
   EXPECT_THAT(volta({"verify", "run/step-4", "--output", "json"}).out,
@@ -253,7 +253,7 @@ TEST_F(VerifyTest, EndsSoonWhenInterrupted) {
   const CommandResult result = command.wait();
   EXPECT_EQ(result.exit_code, 130) << result.err;
   EXPECT_THAT(result.err, HasSubstr("interrupted after "));
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));  // Busy machines.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));  // Busy machines.
 }
 
 // A command that takes the folder of a run reads the whole checkpoint first, for its checksums.
@@ -274,7 +274,7 @@ TEST_F(VerifyTest, ChecksumsEndSoonWhenInterrupted) {
   EXPECT_EQ(result.exit_code, 130) << result.err;
   EXPECT_THAT(result.err, HasSubstr("interrupted reading run/step-4/model.safetensors"));
   EXPECT_THAT(result.err, Not(HasSubstr("skipping")));  // It is no damaged checkpoint.
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));  // Busy machines.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));  // Busy machines.
 }
 
 // What a file names its tensors cannot look like a line of the report.

@@ -89,6 +89,13 @@ TEST_F(ChatRun, AnotherTemplateOrTokenizerOfTheBaseIsNoticed) {
   expect_error(train(o), ErrorCode::kMismatch,
                "The tokenizer or the chat template of the base is no longer what it was");
   test::put_file(place, chat_template);
+  // Other ids because of other settings: these are named.
+  RunOptions other = o;
+  other.val_fraction = 0.3;
+  expect_error(train(other), ErrorCode::kMismatch, "val_fraction is 0.3");
+  other = o;
+  other.seed = 8;
+  expect_error(train(other), ErrorCode::kMismatch, "seed is 8");
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_EQ(result.new_steps, 2);
 }

@@ -483,7 +483,7 @@ TEST_F(CheckpointTest, AStepThatIsNoNumberIsDamage) {
     expect_error(load_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
     expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile, reason);
     expect_error(check_trainer_state(checkpoint), ErrorCode::kInvalidFile,
-                 "`volta train --resume` goes on from an older one");
+                 "the checkpoint is damaged, and a run cannot go on from it");
     const LogCapture log;
     VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
     ASSERT_TRUE(newest);
@@ -537,7 +537,7 @@ TEST_F(CheckpointTest, MomentsThatNoTrainingGivesAreDamage) {
     VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir(), {}, CheckpointUse::kResume));
     ASSERT_TRUE(newest);
     EXPECT_EQ(newest->path, dir() + "/step-1");
-    EXPECT_THAT(log.text(), HasSubstr("goes on from an older one"));
+    EXPECT_THAT(log.text(), HasSubstr("a run cannot go on from it"));
     value = before;
     test::change_state(path, exchange);
   };

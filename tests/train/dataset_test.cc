@@ -273,7 +273,7 @@ TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
   EXPECT_EQ(other.train_tokens(), 10);
   EXPECT_EQ(*other.validation, (std::vector<std::int32_t>{50175, 1}));
   expect_error(load_token_stream({.train = {bin}}, 265), ErrorCode::kInvalidFile,
-               bin + ": token 9 is 265; ids must be from 0 to 264 for this vocabulary (--vocab)");
+               bin + ": token 9 is 265; ids must be from 0 to 264 for this vocabulary");
   expect_error(load_token_stream({.train = {bin}, .validation = val}, 50175),
                ErrorCode::kInvalidFile, val + ": token 0 is 50175");
   // The windows are those of the same tokens in memory.
