@@ -89,17 +89,34 @@ bool counts_as_absent(std::string_view key, const JsonValue& value) {
   return value.is_null() || (key == "tool_calls" && list != nullptr && list->empty());
 }
 
+// The keys of messages, which nearly all have the same few.
+class Keys {
+ public:
+  Value value(const std::string& key) {
+    const auto known = std::ranges::find_if(
+        made_, [&key](const Value& value) { return *value.if_string() == key; });
+    if (known != made_.end()) return *known;
+    Value made = Value::quoted(key);
+    if (made_.size() < kMost) made_.push_back(made);
+    return made;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 8;
+  std::vector<Value> made_;
+};
+
 // Converts one message, without absent members and with its reasoning under both names.
-Result<Value> message_value(const JsonValue& message) {
+Result<Value> message_value(const JsonValue& message, Keys& keys) {
   Members members;
+  members.reserve(message.if_object()->size());
   const JsonValue* reasoning = nullptr;
   for (const auto& [key, value] : *message.if_object()) {
     if (counts_as_absent(key, value)) continue;
-    VOLTA_TRY(Value made, jinja::from_json(value));
-    if (const std::string* role = value.if_string(); role != nullptr && key == "role") {
-      made = role_value(*role);
-    }
-    members.emplace_back(Value::quoted(key), std::move(made));
+    const std::string* role = key == "role" ? value.if_string() : nullptr;
+    auto made = role != nullptr ? Result<Value>(role_value(*role)) : jinja::from_json(value);
+    if (!made) return made;
+    members.emplace_back(keys.value(key), *std::move(made));
   }
   for (const std::string_view name : kReasoning) {
     const JsonValue* found = message.find(name);
@@ -122,9 +139,11 @@ Result<Value> message_list(const JsonValue& messages) {
     return fail(ErrorCode::kInvalidArgument,
                 R"(messages are a JSON array of objects: [{"role": "user", "content": "Hi"}])");
   }
+  Keys keys;
   std::vector<Value> items;
+  items.reserve(array->size());
   for (const JsonValue& message : *array) {
-    VOLTA_TRY(Value value, message_value(message));
+    VOLTA_TRY(Value value, message_value(message, keys));
     items.push_back(std::move(value));
   }
   jinja::Budget budget;
