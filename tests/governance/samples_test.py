@@ -101,6 +101,36 @@ LOOSER = [
     ("self.assertAlmostEqual(a, b, places=7)", "self.assertAlmostEqual(a, b, places=2)"),
     ("self.assertLess(a, 10)", "self.assertLess(a, 20)"),
     ("numpy.testing.assert_allclose(a, b, rtol=1)", "numpy.testing.assert_allclose(a, b, rtol=2)"),
+    # A factor in a definition.
+    ("constexpr float kTolerance = 1e-5f;", "constexpr float kTolerance = 2 * 1e-5f;"),
+    ("constexpr float kTolerance = 1e-5f;", "constexpr float kLoose = 2 * 1e-5f;"),
+    ("constexpr double kBound = 4 * kUnit;", "constexpr double kBound = 4 * n * 8 * kUnit;"),
+    ("const double bound = 2 * error_of(a, 3);", "const double bound = 2 * (2 * error_of(a, 3));"),
+    ("const double bound = kUnit / 8;", "const double bound = kUnit / 4;"),
+    ("constexpr double kTolerance = 1e-5;", "constexpr double kTolerance = default_tolerance();"),
+    ("TOLERANCE = 1e-5", "FACTOR = 2\nTOLERANCE = FACTOR * 1e-5"),
+    # The same comparison, spelled from its other side or written out.
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_GT(1e-3, error);"),
+    ("EXPECT_GT(1e-4, error);", "EXPECT_GT(1e-3, error);"),
+    ("EXPECT_LT(error, kBound);", "EXPECT_GT(10 * kBound, error);"),
+    ("EXPECT_GT(kBound, error);", "EXPECT_GT(10 * kBound, error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_TRUE(1e-3 > error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_FALSE(error > 1e-3) << 1;"),
+    ("EXPECT_GT(agreement, 0.99);", "EXPECT_TRUE(agreement > 0.9);"),
+    ("self.assertLess(error, 1e-4)", "assert 1e-3 > error, (error, 1)"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_NEAR(b, a, 2 * kBound);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_LT(std::abs(a - b), 1e-3);"),
+    ("self.assertAlmostEqual(a, b)", "self.assertAlmostEqual(a, b, delta=1e-3)"),
+    # An exact comparison that allows a difference from now on.
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(near(a, b));"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(test::nearly_equal(b, a, 1e-3)) << 1;"),
+    ("EXPECT_EQ(a, b);", "EXPECT_LT(std::abs(a - b), 1e-9);"),
+    ("EXPECT_TRUE(a == b);", "EXPECT_NEAR(a, b, 1e-9);"),
+    ("EXPECT_TRUE(same_bits(a, b));", "EXPECT_TRUE(near(a, b));"),
+    ("self.assertEqual(a, b)", "self.assertTrue(math.isclose(a, b))"),
+    ("EXPECT_FLOAT_EQ(a, 1.0f);", "EXPECT_NEAR(a, 1.0f, 1e-6);"),
+    # One of two equal lines.
+    ("EXPECT_EQ(a, b);\nEXPECT_EQ(a, b);", "EXPECT_EQ(a, b);\nEXPECT_NEAR(a, b, 1e-9);"),
 ]
 # What is as strict as before, or says something else.
 AS_STRICT = [
@@ -120,6 +150,34 @@ AS_STRICT = [
     ("f();  // Within 1e-4.", "f();  // Within 1e-2."),
     ("EXPECT_NEAR(a, b, 1e-4);\nEXPECT_NEAR(a, b, 1e-2);",
      "EXPECT_NEAR(a, b, 1e-2);\nEXPECT_NEAR(a, b, 1e-4);"),
+    ("constexpr float kTolerance = 2e-5f;", "constexpr float kTolerance = 2 * 1e-5f;"),
+    ("constexpr float kTolerance = 2 * 1e-5f;", "constexpr float kTolerance = 1e-5f;"),
+    ("const double bound = kUnit / 4;", "const double bound = kUnit / 8;"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_GT(1e-4, error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_TRUE(1e-5 > error);"),
+    ("EXPECT_LT(error, x);", "EXPECT_LT(x, error);"),
+    ("EXPECT_LT(0, f(a));", "EXPECT_LT(0, 2 * f(b));"),
+    ("EXPECT_LT(f(3, a), n);", "EXPECT_LT(g(2, a), n);"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(same_bits(a, b));"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(b == a);"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(near(a, c));"),
+    ("EXPECT_EQ(0, f(a));", "EXPECT_NEAR(0, g(a), 1e-9);"),
+    # Weaker by their names, and as strict.
+    ("EXPECT_EQ(a, b);", "EXPECT_NEAR(a, b, 0);"),
+    ("EXPECT_FLOAT_EQ(a, 1.0f);", "EXPECT_NEAR(a, 1.0f, 1e-7);"),
+    ("EXPECT_DOUBLE_EQ(a, -2);", "EXPECT_NEAR(a, -2, 0x1p-51);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_LT(std::abs(b - a), 1e-4);"),
+    ("EXPECT_NE(a, b);", "EXPECT_LT(a, b);"),
+    ("self.assertAlmostEqual(a, b, delta=0.1)", "self.assertAlmostEqual(a, b, places=7)"),
+    ("self.assertAlmostEqual(a, b)", "self.assertAlmostEqual(a, b, places=7)"),
+    # A weaker comparison beside one that is exact still.
+    ("EXPECT_EQ(f(a), 1);", "EXPECT_EQ(f(a), 2);\nEXPECT_LT(f(a), 3);"),
+    ("EXPECT_EQ(f(a), b);", "EXPECT_EQ(\n    f(a), b);\nEXPECT_GT(f(a), 0);"),
+    # No tolerances.
+    ("constexpr int kBoundFormat = 1;", "constexpr int kBoundFormat = 2;"),
+    ("constexpr int kUnits = 1;", "constexpr int kUnits = 2;"),
+    ("int boundary = 1;", "int boundary = 2;"),
+    ("auto it = std::lower_bound(a, b, 3);", "auto it = std::lower_bound(a, b, 4);"),
 ]
 
 
