@@ -53,7 +53,6 @@ _TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\
 _LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
 _SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
                    r"|\bDISABLED (?:TRUE|ON)\b")
-_VERSION = re.compile(r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"")
 
 
 def sections(body):
@@ -266,7 +265,7 @@ def _evidence(tree, changes, body, parts):
     documents = [change.path for change in changes if re.match(r"docs/.*\.md", change.path)]
     for change in changes:
         lines = change.added + change.removed
-        if change.path in code and any(_VERSION.search(line.text) for line in lines):
+        if change.path in code and any(re.search(tiers.VERSION, line.text) for line in lines):
             if not documents or not tests:
                 yield Finding(change.path, "policy.format", "the version of a file format changes:"
                               " add a test that reads the old one, and say it in docs")
