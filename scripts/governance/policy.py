@@ -29,7 +29,8 @@ RULES = {
                         " difference, only with the label human-approved-tolerance.",
     "policy.acceptance": "A requirement of PRD.md, a limit or a threshold of a gate changes only with"
                          " the label human-approved-acceptance.",
-    "policy.removed_test": "A test is removed, disabled or skipped only with the label"
+    "policy.removed_test": "A test is removed, disabled or skipped (by GTEST_SKIP, exit code 77 or"
+                           " SKIP_RETURN_CODE, for example) only with the label"
                            " human-approved-acceptance; a new test may skip itself.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
@@ -51,8 +52,13 @@ _LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*="
 _TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\w+)\s*,\s*(\w+)"
                    r"|^\s*def (test_\w+)|\badd_test\s*\(\s*NAME ([^\s)]+)")
 _LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
+# The exit code of a skipped test, or a name for it.
+_SKIPPED = r"(?:77\b|(?:\w+(?:\.|::))?(?:SKIP|kSkip)\w*)"
 _SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
-                   r"|\bDISABLED (?:TRUE|ON)\b")
+                   r"|\bDISABLED (?:TRUE|ON)\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\s+\S+"
+                   r"|\b(?:exit|_exit|_Exit|quick_exit|SystemExit)\s*\(\s*" + _SKIPPED + r"\s*\)"
+                   r"|\breturn " + _SKIPPED)
+_SHELL_SKIP = re.compile(r"\bexit 77\b")  # In C++ and Python it stands in a text.
 
 
 def sections(body):
@@ -89,22 +95,29 @@ def _removed_tests(changes):
                               f"`{name}` is gone: a person adds {ACCEPTANCE}")
 
 
+def _skips(path, text):
+    """What skips or disables a test on a line, each with its condition and without its reason."""
+    found = list(_SKIP.finditer(text))
+    if not re.search(r"\.(cc|h|cu|cuh|py)$", path):
+        found += _SHELL_SKIP.finditer(text)
+    # Other properties of a test are no condition.
+    return {(text[:match.start()].split(" PROPERTIES ")[0] + match[0]).strip() for match in found}
+
+
 def _skipped_tests(changes):
     """Tests that skip themselves from now on. Left out are new tests, tests that moved, and skips that
     were in their file, maybe with another reason."""
-    def skip(line):
-        match = _SKIP.search(line.text)
-        return match and line.text[:match.end()].strip()
     moved = {line.text.strip() for change in changes for line in change.removed}
     old_tests = set().union(*(_tests_in(change.hunks, "removed") for change in changes))
     for change in changes:
-        known = {skip(line) for line in change.removed}
+        known = set().union(*(_skips(change.path, line.text) for line in change.removed))
         for hunk in change.hunks if change.path.startswith("tests/") else ():
             new = change.created
             for line in hunk.added:
                 names = _tests_in([diff.Hunk([], [line])], "added")
                 new = new or bool(names) and not old_tests & set(names) and "DISABLED_" not in line.text
-                if not new and skip(line) and skip(line) not in known and line.text.strip() not in moved:
+                skips = set() if new else _skips(change.path, line.text) - known
+                if skips and line.text.strip() not in moved:
                     yield Finding(f"{change.path}:{line.number}", "policy.removed_test",
                                   f"`{line.text.strip()}` disables a test: a person adds {ACCEPTANCE}")
 

@@ -183,9 +183,7 @@ AS_STRICT = [
 
 class Looser(unittest.TestCase):
     def found(self, old, new):
-        hunk = diff.Hunk(*([diff.Line(number, line) for number, line in enumerate(lines.split("\n"), 1)]
-                           for lines in (old, new)))
-        return list(looser.loosened(hunk))
+        return list(looser.loosened(diff.Hunk(lines_of(old), lines_of(new))))
 
     def test_what_is_easier_to_pass_is_found(self):
         for old, new in LOOSER:
@@ -216,6 +214,61 @@ class Looser(unittest.TestCase):
                             "   EXPECT_LE(count(a),\n-            3);\n+            9);\n")[0]
         self.assertEqual([tuple(line) for line in looser.loosened(change.hunks[0])],
                          [(8, "            9);")])
+
+
+# (file, old lines, new lines): a test that is switched off.
+SWITCHED_OFF = [
+    ("tests/a/a_test.cc", "  f();", "  if (!gpu()) return 77;"),
+    ("tests/a/a_test.cc", "  f();", "  std::exit(77);"),
+    ("tests/a/a_test.py", "    f()", "    sys.exit(77)"),
+    ("tests/a/a_test.py", "    f()", "    raise SystemExit( 77 )"),
+    ("tests/a/a_test.py", "    f()", "    sys.exit(common.SKIPPED)"),
+    ("tests/a/run", "f", "exit 77"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77 DISABLED TRUE)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES TIMEOUT 9)",
+     "set_tests_properties(a PROPERTIES TIMEOUT 9 SKIP_RETURN_CODE 77)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 1)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(b PROPERTIES SKIP_RETURN_CODE 77)"),
+]
+STILL_ON = [
+    ("tests/a/a_test.cc", "  f();", "  return 770;"),
+    ("tests/a/a_test.py", "    f()", "    tool('echo why; exit 77')"),
+    ("tests/a/a_test.py", "    f()", "def test_new():\n    sys.exit(77)"),
+    ("tests/a/a_test.py", "    sys.exit(77)  # A", "    sys.exit(77)  # B"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES TIMEOUT 9 SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES TIMEOUT 8 SKIP_RETURN_CODE 77)"),
+    ("tests/CMakeLists.txt", "f()",
+     "add_test(NAME a COMMAND b)\nset_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)"),
+]
+
+
+def lines_of(text):
+    return [diff.Line(number, line) for number, line in enumerate(text.split("\n"), 1)]
+
+
+def rules_broken(*changes):
+    """The rules that people's labels allow to break, of changes given as (file, old, new)."""
+    made = []
+    for path, old, new in changes:
+        made.append(diff.FileChange(path))
+        made[-1].hunks.append(diff.Hunk(lines_of(old), lines_of(new)))
+    found = policy.check(Tree({}), made, "", [policy.GOVERNANCE])
+    return {finding.rule for finding in found} - {"policy.tier", "policy.body"}
+
+
+class SwitchedOff(unittest.TestCase):
+    def test_a_test_that_ends_as_skipped_is_found(self):
+        for change in SWITCHED_OFF:
+            with self.subTest(change=change):
+                self.assertEqual(rules_broken(change), {"policy.removed_test"})
+
+    def test_a_new_test_and_other_properties_are_left_alone(self):
+        for change in STILL_ON:
+            with self.subTest(change=change):
+                self.assertEqual(rules_broken(change), set())
 
 
 class TheProgram(unittest.TestCase):
