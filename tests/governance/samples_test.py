@@ -245,17 +245,20 @@ STILL_ON = [
 ]
 
 
-def lines_of(text):
-    return [diff.Line(number, line) for number, line in enumerate(text.split("\n"), 1)]
+def lines_of(text, first=1):
+    return [diff.Line(number, line) for number, line in enumerate(text.split("\n"), first)]
 
 
-def rules_broken(*changes):
-    """The rules that people's labels allow to break, of changes given as (file, old, new)."""
+def rules_broken(*changes, tree=Tree({})):
+    """The rules that people's labels allow to break, of changes given as (file or "OLD -> NEW", old
+    lines, new lines, number of the first line)."""
     made = []
-    for path, old, new in changes:
-        made.append(diff.FileChange(path))
-        made[-1].hunks.append(diff.Hunk(lines_of(old), lines_of(new)))
-    found = policy.check(Tree({}), made, "", [policy.GOVERNANCE])
+    for path, old, new, *first in changes:
+        made.append(diff.FileChange(path.split(" -> ")[-1]))
+        made[-1].old_path = path.split(" -> ")[0]
+        first = first or [1 + 2 * (len(made) > 1)]
+        made[-1].hunks.append(diff.Hunk(lines_of(old, *first), lines_of(new, *first)))
+    found = policy.check(tree, made, "", [policy.GOVERNANCE])
     return {finding.rule for finding in found} - {"policy.tier", "policy.body"}
 
 
@@ -269,6 +272,58 @@ class SwitchedOff(unittest.TestCase):
         for change in STILL_ON:
             with self.subTest(change=change):
                 self.assertEqual(rules_broken(change), set())
+
+
+PYTHON, CPP = "tests/a/a_test.py", "tests/a/a_test.cc"
+# Changes, each of (file, old lines, new lines), in which tests have only another name.
+RENAMED = [
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, AddsAll) { a(); }")],
+    [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) {\n  a();\n}", "TEST(B, Adds) {\n  a();\n}\n\nTEST(B, More) { b(); }")],
+    [(CPP, "TEST(A, Adds) {\n  a();\n}\n\n", "int b;"), (CPP, "", "TEST(A, AddsAll) {\n  a();\n}")],
+    [(CPP, "class OldTest : public Test {};\nTEST_F(OldTest, Adds) { a(); }",
+      "class NewTest : public Test {};\nTEST_F(NewTest, Adds) { a(); }")],
+    [(PYTHON, "    def test_a(self):\n        f()", "    def test_b(self):\n        f()")],
+    [(PYTHON, "    def test_a(self):", "    def test_b(self):")],
+    [("tests/CMakeLists.txt", "add_test(NAME a COMMAND c)", "add_test(NAME b COMMAND c)")],
+    [("tests/CMakeLists.txt", "foreach(name IN ITEMS one two)", "foreach(name IN ITEMS one three)"),
+     ("tests/a/two_test.py -> tests/a/three_test.py", "", "")],
+]
+# Changes in which a test is gone.
+REMOVED = [
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, AddsAll) { b(); }")],
+    [(CPP, "TEST(A, Adds) {\n  a();", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {"), (CPP, "  EXPECT_EQ(a, b);", "  f();")],
+    [(CPP, "TEST(A, Adds) {", ""), (CPP, "", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) { a(); }\nTEST(A, More) { a(); }", "TEST(A, AddsAll) { a(); }")],
+    [(CPP, "TEST_F(OldTest, Adds) { a(); }", "TEST_F(NewTest, Adds) { a(); }")],
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, DISABLED_Adds) { a(); }")],
+    [(PYTHON, "    def test_a(self):", "    def helper(self):")],
+    [(PYTHON, "    def test_a(self):", ""), (PYTHON, "", "    def test_b(self):")],
+    [(PYTHON, "    def test_a(self):\n        f()", "    def test_twice(self):\n        f()")],
+    [("tests/CMakeLists.txt", "foreach(name IN ITEMS one two)", "foreach(name IN ITEMS one three)"),
+     ("tests/a/four_test.py -> tests/a/three_test.py", "", "")],
+]
+TREE = Tree({CPP: "TEST(A, AddsAll) {\n  a();\n  f();\n}\nTEST(A, Next) {\n",
+             PYTHON: "    def test_twice(self):\n        f()\n    def test_twice(self):\n        g()\n"})
+
+
+class Renamed(unittest.TestCase):
+    def test_a_test_with_the_same_body_is_no_removed_one(self):
+        for changes in RENAMED:
+            with self.subTest(changes=changes):
+                self.assertEqual(rules_broken(*changes, tree=TREE), set())
+
+    def test_another_body_fixture_or_name_is_a_removal(self):
+        for changes in REMOVED:
+            with self.subTest(changes=changes):
+                self.assertEqual(rules_broken(*changes, tree=TREE), {"policy.removed_test"})
+
+    def test_lines_below_the_next_test_are_of_another_one(self):
+        changes = [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {")]
+        for first, rules in ((3, {"policy.removed_test"}), (6, set())):
+            more = (CPP, "  EXPECT_EQ(a, b);", "", first)
+            self.assertEqual(rules_broken(*changes, more, tree=TREE), rules)
 
 
 class TheProgram(unittest.TestCase):
