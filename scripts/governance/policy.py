@@ -2,6 +2,7 @@
 import re
 
 import calls
+import declared_tests
 import diff
 import looser
 import markdown
@@ -29,8 +30,10 @@ RULES = {
                         " difference, only with the label human-approved-tolerance.",
     "policy.acceptance": "A requirement of PRD.md, a limit or a threshold of a gate changes only with"
                          " the label human-approved-acceptance.",
-    "policy.removed_test": "A test is removed, disabled or skipped only with the label"
-                           " human-approved-acceptance; a new test may skip itself.",
+    "policy.removed_test": "A test is removed, disabled or skipped (by GTEST_SKIP, exit code 77 or"
+                           " SKIP_RETURN_CODE, for example) only with the label"
+                           " human-approved-acceptance; a new test may skip itself, and a test may get"
+                           " another name.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
     "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
@@ -48,12 +51,13 @@ TOLERANCE, ACCEPTANCE, GOVERNANCE = (
     "human-approved-tolerance", "human-approved-acceptance", "human-approved-governance")
 _LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*="
                     r"|[\"'](--[\w-]*limit)[\"'].*\bdefault=")
-_TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\w+)\s*,\s*(\w+)"
-                   r"|^\s*def (test_\w+)|\badd_test\s*\(\s*NAME ([^\s)]+)")
-_LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
+# The exit code of a skipped test, or a name for it.
+_SKIPPED = r"(?:77\b|(?:\w+(?:\.|::))?(?:SKIP|kSkip)\w*)"
 _SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
-                   r"|\bDISABLED (?:TRUE|ON)\b")
-_VERSION = re.compile(r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"")
+                   r"|\bDISABLED (?:TRUE|ON)\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\s+\S+"
+                   r"|\b(?:exit|_exit|_Exit|quick_exit|SystemExit)\s*\(\s*" + _SKIPPED + r"\s*\)"
+                   r"|\breturn " + _SKIPPED)
+_SHELL_SKIP = re.compile(r"\bexit 77\b")  # In C++ and Python it stands in a text.
 
 
 def sections(body):
@@ -67,52 +71,48 @@ def sections(body):
     return {name: text.strip() for name, text in result.items()}
 
 
-def _tests_in(hunks, side):
-    """{test: line number} of the tests that begin on one side ("removed", "added") of some hunks."""
-    found = {}
-    for hunk in hunks:
-        for line, text in looser.statements(getattr(hunk, side), hunk.before):
-            for match in _TEST.finditer(text):
-                found[".".join(filter(None, match.groups()))] = line.number
-            listed = _LISTED.search(text)
-            for name in listed[1].split() if listed else ():
-                found[name] = line.number
-    return found
-
-
-def _removed_tests(changes):
-    """Tests that are gone, and not only somewhere else: a test may move to another file."""
-    added = set().union(*(_tests_in(change.hunks, "added") for change in changes))
+def _removed_tests(tree, changes):
+    """Tests that are gone, and not only somewhere else: a test may move to another file, and have
+    another name."""
+    added = set().union(*(declared_tests.in_hunks(change.hunks, "added") for change in changes))
+    added |= declared_tests.renamed(tree, changes)
     for change in changes:
-        for name, number in _tests_in(change.hunks, "removed").items():
+        for name, number in declared_tests.in_hunks(change.hunks, "removed").items():
             if name not in added and change.old_path.startswith("tests/"):
                 yield Finding(f"{change.old_path}:{number}", "policy.removed_test",
                               f"`{name}` is gone: a person adds {ACCEPTANCE}")
 
 
+def _skips(path, text):
+    """What skips or disables a test on a line, each with its condition and without its reason."""
+    found = list(_SKIP.finditer(text))
+    if not re.search(r"\.(cc|h|cu|cuh|py)$", path):
+        found += _SHELL_SKIP.finditer(text)
+    # Other properties of a test are no condition.
+    return {(text[:match.start()].split(" PROPERTIES ")[0] + match[0]).strip() for match in found}
+
+
 def _skipped_tests(changes):
     """Tests that skip themselves from now on. Left out are new tests, tests that moved, and skips that
     were in their file, maybe with another reason."""
-    def skip(line):
-        match = _SKIP.search(line.text)
-        return match and line.text[:match.end()].strip()
     moved = {line.text.strip() for change in changes for line in change.removed}
-    old_tests = set().union(*(_tests_in(change.hunks, "removed") for change in changes))
+    old_tests = set().union(*(declared_tests.in_hunks(change.hunks, "removed") for change in changes))
     for change in changes:
-        known = {skip(line) for line in change.removed}
+        known = set().union(*(_skips(change.path, line.text) for line in change.removed))
         for hunk in change.hunks if change.path.startswith("tests/") else ():
             new = change.created
             for line in hunk.added:
-                names = _tests_in([diff.Hunk([], [line])], "added")
+                names = declared_tests.in_hunks([diff.Hunk([], [line])], "added")
                 new = new or bool(names) and not old_tests & set(names) and "DISABLED_" not in line.text
-                if not new and skip(line) and skip(line) not in known and line.text.strip() not in moved:
+                skips = set() if new else _skips(change.path, line.text) - known
+                if skips and line.text.strip() not in moved:
                     yield Finding(f"{change.path}:{line.number}", "policy.removed_test",
                                   f"`{line.text.strip()}` disables a test: a person adds {ACCEPTANCE}")
 
 
-def _human(changes, labels):
+def _human(tree, changes, labels):
     if ACCEPTANCE not in labels:
-        yield from _removed_tests(changes)
+        yield from _removed_tests(tree, changes)
         yield from _skipped_tests(changes)
     renamed = {change.path: change.old_path for change in changes}
     for change in changes:
@@ -266,7 +266,7 @@ def _evidence(tree, changes, body, parts):
     documents = [change.path for change in changes if re.match(r"docs/.*\.md", change.path)]
     for change in changes:
         lines = change.added + change.removed
-        if change.path in code and any(_VERSION.search(line.text) for line in lines):
+        if change.path in code and any(re.search(tiers.VERSION, line.text) for line in lines):
             if not documents or not tests:
                 yield Finding(change.path, "policy.format", "the version of a file format changes:"
                               " add a test that reads the old one, and say it in docs")
@@ -278,5 +278,5 @@ def check(tree, changes, body, labels=()):
     tier, _ = tiers.tier_of(changes)
     yield from _body(tier, parts)
     yield from _evidence(tree, changes, body, parts)
-    yield from _human(changes, set(labels))
+    yield from _human(tree, changes, set(labels))
     yield from _added_code(tree, changes)

@@ -4,6 +4,11 @@ docs/governance/tiers.md says what each tier needs; policy.py enforces it.
 """
 import re
 
+# The version of a file format, or what says that a file has the format. Another constant whose name
+# ends with Format is one only if it is a number: the others describe a line of text or a type.
+VERSION = (r"\bk\w*Version\b\s*=|\bkFormat\b\s*=|\bk\w+Format\b\s*=\s*(?:$|(?:\w+\s*\+\s*)?\d)"
+           r"|\"format_version\"")
+
 NAMES = {
     0: "documents and comments",
     1: "tests, benchmarks, tools, examples",
@@ -40,8 +45,7 @@ CONTENT = [
      "an intrinsic or a reinterpret_cast"),
     (r"(src|apps)/.*", r"\b__(global|shared|constant)__\b|<<<", 3, "a kernel of a GPU"),
     (r"(src|apps)/.*", r"\bSAFETY:", 3, "a SAFETY: comment"),
-    (r"src/.*", r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"", 3,
-     "the version of a file format"),
+    (r"src/.*", VERSION, 3, "the version of a file format"),
     (r"apps/.*", r"\badd_(option|flag|subcommand)\w*\s*\(", 3, "an option or a command"),
     (r".*(CMakeLists\.txt|\.cmake)", r"\b(find_package|pkg_check_modules|FetchContent\w*"
      r"|ExternalProject\w*)\b", 4, "a dependency"),

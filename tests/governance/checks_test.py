@@ -87,6 +87,17 @@ BUILDS = {"README.md": "```sh\nmake test CMAKE_ARGS=-DA=b && cmake --preset chec
           "Makefile": "test:\n\t@true\n",
           "CMakePresets.json": '{"configurePresets": [{"name": "base", "hidden": true},'
                                ' {"name": "check"}]}'}
+# Other folders, and targets of CMake. What is no part of the tree is not known.
+TARGETS = {**BUILDS,
+           "README.md": "```sh\nmake -C test lint && make -C build/check tool\nmake -C other lunch\n"
+                        "make --directory=. test && make -f other.mk lunch\n"
+                        "cmake -S . -Bbuild/check && cmake -S example -B build/example\n"
+                        "cmake --build build/check --target tool test_nn lib_static all -j 2\n"
+                        "cmake --build other/build --target=lunch -- -k 0\n```\n",
+           "CMakeLists.txt": "add_executable(tool a.cc)\nforeach(kind IN ITEMS static shared)\n"
+                             "  add_library(lib_${kind} a.cc)\n  add_library(${target} b.cc)\n",
+           "tests/CMakeLists.txt": "add_executable( test_${folder} a.cc)\n", "tests/nn/a_test.cc": "",
+           "test/Makefile": "lint:\n\t@true\nflags := 1\n"}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
 
@@ -187,6 +198,19 @@ BAD = [
     ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset chek")),
     ("commands.preset", commands, changed(BUILDS, "README.md", "--build build/check", "--build build/a")),
     ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset base")),
+    ("commands.preset", commands, changed(TARGETS, "README.md", "-Bbuild/check", "-Bbuild/chek")),
+    ("commands.preset", commands, changed(TARGETS, "README.md", "-C build/check", "-C build/chek")),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--test-dir build/check",
+                                          "--test-dir=./build/a")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "-C test lint", "-C test test")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "-C test lint", "-Ctest flags")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "-C test lint", "-C tests lint")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "=. test", "=. lint")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "build/check tool", "build/check tol")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "--target tool", "--target tol")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "--target tool", "-t tool --target=b")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "test_nn", "test_mm")),
+    ("commands.target", commands, changed(TARGETS, "README.md", "lib_static", "lib_plain")),
     ("commands.syntax", commands, {"README.md": "```sh\nif true; then\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nvolta bench infer --run 1\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
@@ -285,6 +309,7 @@ GOOD = [
                           " and/or `build/x.txt`\n",
              "src/nn/b.h": "", "scripts/c": "", "bench/a.cc": "", "CHANGELOG.md": "`scripts/old` went.\n"}),
     (commands, BUILDS),
+    (commands, TARGETS),
     (CommandsWithHelp, {"README.md": "```sh\nvolta bench infer -n 4 --seed=1 | head -1  # --no\n"
                 "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
     (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),

@@ -138,6 +138,41 @@ class Interop(Gate):
         self.assertEqual(result.returncode, 1)
         self.assertIn("lacks torch, transformers or peft", result.stderr)
 
+    def start(self, count, pip=0):
+        """Starts runs in a small tree with a pip that ends with this code; every tool writes down what
+        it does."""
+        log = self.folder / "log"
+        for name in ("scripts/check_interop", "tests/interop/requirements.txt"):
+            copy = self.folder / "tree" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy)
+        self.tool("pip", f'#!/bin/sh\necho installs >> "{log}"\nsleep 0.3\ntest -x "$0" && exit {pip}\n')
+        self.tool("python3", f"""#!/bin/sh
+test "$2" = venv || exit 0
+mkdir -p "$3/bin"
+cp "$0" "{self.folder}/bin/pip" "$3/bin/"
+""")
+        self.tool("cmake", f'#!/bin/sh\necho "${{1%%_*}}" >> "{log}"\n')
+        self.tool("ctest", f'#!/bin/sh\necho tests >> "{log}"\nsleep 0.3\n')
+        environment = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        environment.pop("VOLTA_SKIP_BOOTSTRAP", None)
+        return [subprocess.Popen([self.folder / "tree/scripts/check_interop"], env=environment,
+                                 text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                for _ in range(count)]
+
+    def test_two_runs_at_a_time_install_once_and_configure_in_turn(self):
+        for run in self.start(2):
+            said = run.communicate(timeout=60)[0]
+            self.assertEqual(run.returncode, 0, said)
+        self.assertEqual((self.folder / "log").read_text().split(),
+                         ["installs", *["-DVOLTA", "tests", "-UVOLTA"] * 2])
+
+    def test_packages_that_cannot_be_installed_end_the_run(self):
+        run, = self.start(1, pip=3)
+        run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 3)
+        self.assertEqual((self.folder / "log").read_text().split(), ["installs"])
+
     def test_its_programs_are_skipped_without_the_packages(self):
         for name in ("torch", "transformers", "peft"):
             (self.folder / f"{name}.py").write_text('raise ImportError("not here")\n')

@@ -101,6 +101,36 @@ LOOSER = [
     ("self.assertAlmostEqual(a, b, places=7)", "self.assertAlmostEqual(a, b, places=2)"),
     ("self.assertLess(a, 10)", "self.assertLess(a, 20)"),
     ("numpy.testing.assert_allclose(a, b, rtol=1)", "numpy.testing.assert_allclose(a, b, rtol=2)"),
+    # A factor in a definition.
+    ("constexpr float kTolerance = 1e-5f;", "constexpr float kTolerance = 2 * 1e-5f;"),
+    ("constexpr float kTolerance = 1e-5f;", "constexpr float kLoose = 2 * 1e-5f;"),
+    ("constexpr double kBound = 4 * kUnit;", "constexpr double kBound = 4 * n * 8 * kUnit;"),
+    ("const double bound = 2 * error_of(a, 3);", "const double bound = 2 * (2 * error_of(a, 3));"),
+    ("const double bound = kUnit / 8;", "const double bound = kUnit / 4;"),
+    ("constexpr double kTolerance = 1e-5;", "constexpr double kTolerance = default_tolerance();"),
+    ("TOLERANCE = 1e-5", "FACTOR = 2\nTOLERANCE = FACTOR * 1e-5"),
+    # The same comparison, spelled from its other side or written out.
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_GT(1e-3, error);"),
+    ("EXPECT_GT(1e-4, error);", "EXPECT_GT(1e-3, error);"),
+    ("EXPECT_LT(error, kBound);", "EXPECT_GT(10 * kBound, error);"),
+    ("EXPECT_GT(kBound, error);", "EXPECT_GT(10 * kBound, error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_TRUE(1e-3 > error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_FALSE(error > 1e-3) << 1;"),
+    ("EXPECT_GT(agreement, 0.99);", "EXPECT_TRUE(agreement > 0.9);"),
+    ("self.assertLess(error, 1e-4)", "assert 1e-3 > error, (error, 1)"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_NEAR(b, a, 2 * kBound);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_LT(std::abs(a - b), 1e-3);"),
+    ("self.assertAlmostEqual(a, b)", "self.assertAlmostEqual(a, b, delta=1e-3)"),
+    # An exact comparison that allows a difference from now on.
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(near(a, b));"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(test::nearly_equal(b, a, 1e-3)) << 1;"),
+    ("EXPECT_EQ(a, b);", "EXPECT_LT(std::abs(a - b), 1e-9);"),
+    ("EXPECT_TRUE(a == b);", "EXPECT_NEAR(a, b, 1e-9);"),
+    ("EXPECT_TRUE(same_bits(a, b));", "EXPECT_TRUE(near(a, b));"),
+    ("self.assertEqual(a, b)", "self.assertTrue(math.isclose(a, b))"),
+    ("EXPECT_FLOAT_EQ(a, 1.0f);", "EXPECT_NEAR(a, 1.0f, 1e-6);"),
+    # One of two equal lines.
+    ("EXPECT_EQ(a, b);\nEXPECT_EQ(a, b);", "EXPECT_EQ(a, b);\nEXPECT_NEAR(a, b, 1e-9);"),
 ]
 # What is as strict as before, or says something else.
 AS_STRICT = [
@@ -120,14 +150,40 @@ AS_STRICT = [
     ("f();  // Within 1e-4.", "f();  // Within 1e-2."),
     ("EXPECT_NEAR(a, b, 1e-4);\nEXPECT_NEAR(a, b, 1e-2);",
      "EXPECT_NEAR(a, b, 1e-2);\nEXPECT_NEAR(a, b, 1e-4);"),
+    ("constexpr float kTolerance = 2e-5f;", "constexpr float kTolerance = 2 * 1e-5f;"),
+    ("constexpr float kTolerance = 2 * 1e-5f;", "constexpr float kTolerance = 1e-5f;"),
+    ("const double bound = kUnit / 4;", "const double bound = kUnit / 8;"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_GT(1e-4, error);"),
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_TRUE(1e-5 > error);"),
+    ("EXPECT_LT(error, x);", "EXPECT_LT(x, error);"),
+    ("EXPECT_LT(0, f(a));", "EXPECT_LT(0, 2 * f(b));"),
+    ("EXPECT_LT(f(3, a), n);", "EXPECT_LT(g(2, a), n);"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(same_bits(a, b));"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(b == a);"),
+    ("EXPECT_EQ(a, b);", "EXPECT_TRUE(near(a, c));"),
+    ("EXPECT_EQ(0, f(a));", "EXPECT_NEAR(0, g(a), 1e-9);"),
+    # Weaker by their names, and as strict.
+    ("EXPECT_EQ(a, b);", "EXPECT_NEAR(a, b, 0);"),
+    ("EXPECT_FLOAT_EQ(a, 1.0f);", "EXPECT_NEAR(a, 1.0f, 1e-7);"),
+    ("EXPECT_DOUBLE_EQ(a, -2);", "EXPECT_NEAR(a, -2, 0x1p-51);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_LT(std::abs(b - a), 1e-4);"),
+    ("EXPECT_NE(a, b);", "EXPECT_LT(a, b);"),
+    ("self.assertAlmostEqual(a, b, delta=0.1)", "self.assertAlmostEqual(a, b, places=7)"),
+    ("self.assertAlmostEqual(a, b)", "self.assertAlmostEqual(a, b, places=7)"),
+    # A weaker comparison beside one that is exact still.
+    ("EXPECT_EQ(f(a), 1);", "EXPECT_EQ(f(a), 2);\nEXPECT_LT(f(a), 3);"),
+    ("EXPECT_EQ(f(a), b);", "EXPECT_EQ(\n    f(a), b);\nEXPECT_GT(f(a), 0);"),
+    # No tolerances.
+    ("constexpr int kBoundFormat = 1;", "constexpr int kBoundFormat = 2;"),
+    ("constexpr int kUnits = 1;", "constexpr int kUnits = 2;"),
+    ("int boundary = 1;", "int boundary = 2;"),
+    ("auto it = std::lower_bound(a, b, 3);", "auto it = std::lower_bound(a, b, 4);"),
 ]
 
 
 class Looser(unittest.TestCase):
     def found(self, old, new):
-        hunk = diff.Hunk(*([diff.Line(number, line) for number, line in enumerate(lines.split("\n"), 1)]
-                           for lines in (old, new)))
-        return list(looser.loosened(hunk))
+        return list(looser.loosened(diff.Hunk(lines_of(old), lines_of(new))))
 
     def test_what_is_easier_to_pass_is_found(self):
         for old, new in LOOSER:
@@ -158,6 +214,116 @@ class Looser(unittest.TestCase):
                             "   EXPECT_LE(count(a),\n-            3);\n+            9);\n")[0]
         self.assertEqual([tuple(line) for line in looser.loosened(change.hunks[0])],
                          [(8, "            9);")])
+
+
+# (file, old lines, new lines): a test that is switched off.
+SWITCHED_OFF = [
+    ("tests/a/a_test.cc", "  f();", "  if (!gpu()) return 77;"),
+    ("tests/a/a_test.cc", "  f();", "  std::exit(77);"),
+    ("tests/a/a_test.py", "    f()", "    sys.exit(77)"),
+    ("tests/a/a_test.py", "    f()", "    raise SystemExit( 77 )"),
+    ("tests/a/a_test.py", "    f()", "    sys.exit(common.SKIPPED)"),
+    ("tests/a/run", "f", "exit 77"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77 DISABLED TRUE)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES TIMEOUT 9)",
+     "set_tests_properties(a PROPERTIES TIMEOUT 9 SKIP_RETURN_CODE 77)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 1)"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)",
+     "set_tests_properties(b PROPERTIES SKIP_RETURN_CODE 77)"),
+]
+STILL_ON = [
+    ("tests/a/a_test.cc", "  f();", "  return 770;"),
+    ("tests/a/a_test.py", "    f()", "    tool('echo why; exit 77')"),
+    ("tests/a/a_test.py", "    f()", "def test_new():\n    sys.exit(77)"),
+    ("tests/a/a_test.py", "    sys.exit(77)  # A", "    sys.exit(77)  # B"),
+    ("tests/CMakeLists.txt", "set_tests_properties(a PROPERTIES TIMEOUT 9 SKIP_RETURN_CODE 77)",
+     "set_tests_properties(a PROPERTIES TIMEOUT 8 SKIP_RETURN_CODE 77)"),
+    ("tests/CMakeLists.txt", "f()",
+     "add_test(NAME a COMMAND b)\nset_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)"),
+]
+
+
+def lines_of(text, first=1):
+    return [diff.Line(number, line) for number, line in enumerate(text.split("\n"), first)]
+
+
+def rules_broken(*changes, tree=Tree({})):
+    """The rules that people's labels allow to break, of changes given as (file or "OLD -> NEW", old
+    lines, new lines, number of the first line)."""
+    made = []
+    for path, old, new, *first in changes:
+        made.append(diff.FileChange(path.split(" -> ")[-1]))
+        made[-1].old_path = path.split(" -> ")[0]
+        first = first or [1 + 2 * (len(made) > 1)]
+        made[-1].hunks.append(diff.Hunk(lines_of(old, *first), lines_of(new, *first)))
+    found = policy.check(tree, made, "", [policy.GOVERNANCE])
+    return {finding.rule for finding in found} - {"policy.tier", "policy.body"}
+
+
+class SwitchedOff(unittest.TestCase):
+    def test_a_test_that_ends_as_skipped_is_found(self):
+        for change in SWITCHED_OFF:
+            with self.subTest(change=change):
+                self.assertEqual(rules_broken(change), {"policy.removed_test"})
+
+    def test_a_new_test_and_other_properties_are_left_alone(self):
+        for change in STILL_ON:
+            with self.subTest(change=change):
+                self.assertEqual(rules_broken(change), set())
+
+
+PYTHON, CPP = "tests/a/a_test.py", "tests/a/a_test.cc"
+# Changes, each of (file, old lines, new lines), in which tests have only another name.
+RENAMED = [
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, AddsAll) { a(); }")],
+    [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) {\n  a();\n}", "TEST(B, Adds) {\n  a();\n}\n\nTEST(B, More) { b(); }")],
+    [(CPP, "TEST(A, Adds) {\n  a();\n}\n\n", "int b;"), (CPP, "", "TEST(A, AddsAll) {\n  a();\n}")],
+    [(CPP, "class OldTest : public Test {};\nTEST_F(OldTest, Adds) { a(); }",
+      "class NewTest : public Test {};\nTEST_F(NewTest, Adds) { a(); }")],
+    [(PYTHON, "    def test_a(self):\n        f()", "    def test_b(self):\n        f()")],
+    [(PYTHON, "    def test_a(self):", "    def test_b(self):")],
+    [("tests/CMakeLists.txt", "add_test(NAME a COMMAND c)", "add_test(NAME b COMMAND c)")],
+    [("tests/CMakeLists.txt", "foreach(name IN ITEMS one two)", "foreach(name IN ITEMS one three)"),
+     ("tests/a/two_test.py -> tests/a/three_test.py", "", "")],
+]
+# Changes in which a test is gone.
+REMOVED = [
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, AddsAll) { b(); }")],
+    [(CPP, "TEST(A, Adds) {\n  a();", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {"), (CPP, "  EXPECT_EQ(a, b);", "  f();")],
+    [(CPP, "TEST(A, Adds) {", ""), (CPP, "", "TEST(A, AddsAll) {")],
+    [(CPP, "TEST(A, Adds) { a(); }\nTEST(A, More) { a(); }", "TEST(A, AddsAll) { a(); }")],
+    [(CPP, "TEST_F(OldTest, Adds) { a(); }", "TEST_F(NewTest, Adds) { a(); }")],
+    [(CPP, "TEST(A, Adds) { a(); }", "TEST(A, DISABLED_Adds) { a(); }")],
+    [(PYTHON, "    def test_a(self):", "    def helper(self):")],
+    [(PYTHON, "    def test_a(self):", ""), (PYTHON, "", "    def test_b(self):")],
+    [(PYTHON, "    def test_a(self):\n        f()", "    def test_twice(self):\n        f()")],
+    [("tests/CMakeLists.txt", "foreach(name IN ITEMS one two)", "foreach(name IN ITEMS one three)"),
+     ("tests/a/four_test.py -> tests/a/three_test.py", "", "")],
+]
+TREE = Tree({CPP: "TEST(A, AddsAll) {\n  a();\n  f();\n}\nTEST(A, Next) {\n",
+             PYTHON: "    def test_twice(self):\n        f()\n    def test_twice(self):\n        g()\n"})
+
+
+class Renamed(unittest.TestCase):
+    def test_a_test_with_the_same_body_is_no_removed_one(self):
+        for changes in RENAMED:
+            with self.subTest(changes=changes):
+                self.assertEqual(rules_broken(*changes, tree=TREE), set())
+
+    def test_another_body_fixture_or_name_is_a_removal(self):
+        for changes in REMOVED:
+            with self.subTest(changes=changes):
+                self.assertEqual(rules_broken(*changes, tree=TREE), {"policy.removed_test"})
+
+    def test_lines_below_the_next_test_are_of_another_one(self):
+        changes = [(CPP, "TEST(A, Adds) {", "TEST(A, AddsAll) {")]
+        for first, rules in ((3, {"policy.removed_test"}), (6, set())):
+            more = (CPP, "  EXPECT_EQ(a, b);", "", first)
+            self.assertEqual(rules_broken(*changes, more, tree=TREE), rules)
 
 
 class TheProgram(unittest.TestCase):
