@@ -151,7 +151,8 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const LoadedTok
   return prompts;
 }
 
-// Ids that the tokenizer has made and the model lacks are the fault of the model's files.
+// An id of the model's own tokenizer that is outside the model's vocabulary is an error in the
+// model's files, not in the prompt.
 Status check_encoded(const std::vector<Prompt>& prompts, const ModelSource& source,
                      std::int64_t vocab_size) {
   for (const Prompt& prompt : prompts) {

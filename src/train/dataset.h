@@ -70,8 +70,8 @@ struct Dataset : DataOrigin {
   /// Validation data of ready-made examples or conversations; null if there is no validation.
   std::shared_ptr<const LabelledRows> validation_rows;
 
-  /// A checksum of what `tokenizer` and the chat template have made of the files, for training: of
-  /// all token ids in memory, or the first 2^20 of a mapped file.
+  /// A checksum of the token ids to train on: of all that are in memory, or of the first 2^20 of a
+  /// mapped file. It differs after a change of the files, the tokenizer or the chat template.
   std::string ids_xxh3() const;
 
   std::int64_t train_tokens() const { return mapped ? mapped_train : std::ssize(*train); }

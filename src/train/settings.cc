@@ -205,8 +205,8 @@ std::string to_json(const RunState& state) {
 
 namespace {
 
-// Losses are computed in f32. A larger one would count as the worst or the best for the rest of the
-// run.
+// Losses are computed in f32, so a larger number in a file is damage. As the best loss it would
+// decide which checkpoint the run keeps.
 constexpr double kMaxLoss = std::numeric_limits<float>::max();
 
 // Everything but the settings.

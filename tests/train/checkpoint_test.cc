@@ -469,7 +469,7 @@ TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
                "is of step 2, its manifest of step 3");
 }
 
-// The file is to blame, not an argument, and the next older checkpoint is good.
+// The error is one of the file, not of an argument, and resuming takes the older checkpoint.
 TEST_F(CheckpointTest, AStepThatIsNoNumberIsDamage) {
   for (int i = 0; i < 2; ++i) {
     advance();

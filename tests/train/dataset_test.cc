@@ -369,7 +369,7 @@ TEST_F(ExampleFile, SeveralFilesAddUp) {
                path_ + ": its rows have 4 ids, those of the other files 3");
 }
 
-// The ids, and the hash that a resumed run compares, must be those of one and the same file.
+// A resumed run compares the hash, so it must be that of the file whose ids were read.
 TEST_F(ExampleFile, FilesThatAreReplacedWhileTheyAreReadAreNoticed) {
   const auto read_while_replaced = [&](const std::string& file, const std::string& text,
                                        const auto& load) {
