@@ -154,6 +154,33 @@ TEST_P(MatMulK, GivesThePromisedSums) {
   }
 }
 
+// The parity runs that docs/governance/tiers.md asks of every kernel; K comes in blocks of 256.
+// Three rows of each product are compared, since no row depends on the others.
+TEST_P(MatMulK, CubesAndMisalignedSizes) {
+  for (const Quant quant : kKinds) {
+    for (const auto& [m, k, n] : {std::tuple{128, 256, 128},
+                                  {256, 256, 256},
+                                  {512, 512, 512},
+                                  {127, 256, 129},
+                                  {257, 256, 255},
+                                  {513, 512, 511}}) {
+      QuantCase c = k_case(m, k, n, quant, true);
+      SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n) + " " +
+                   std::string(format_info(quant).name));
+      const auto a = spiky_values(m, k);
+      Weight rows = random_rows(c);
+      Weight panels = panels_of(rows);
+      const auto got = multiply(c, a, panels, GetParam(), pool_);
+      c.m = 1;
+      for (const std::int64_t row : {0, m / 2, m - 1}) {
+        const std::vector<float> one(a.begin() + row * k, a.begin() + (row + 1) * k);
+        const std::vector<float> result(got.begin() + row * n, got.begin() + (row + 1) * n);
+        EXPECT_TRUE(same_bits(result, promised(c, one, rows, fused()).sums)) << "row " << row;
+      }
+    }
+  }
+}
+
 TEST_P(MatMulK, PanelsHoldTheBlocksOfTheRows) {
   for (const Quant quant : kKinds) {
     for (const bool transposed : {false, true}) {

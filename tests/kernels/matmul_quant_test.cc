@@ -105,6 +105,36 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
   }
 }
 
+// The parity runs that docs/governance/tiers.md asks of every kernel. Three rows of each product
+// are compared, since no row depends on the others.
+TEST_P(MatMulQuant, CubesAndMisalignedSizes) {
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+    for (const std::int64_t size : {128, 256, 512}) {
+      for (const auto& [m, k, n] : {std::tuple{size, size, size},
+                                    {size - 1, size + 1, std::int64_t{67}},
+                                    {std::int64_t{65}, size - 1, size + 1},
+                                    {size + 1, std::int64_t{65}, size - 1}}) {
+        QuantCase c{m, k, n, quant, 64, true};
+        SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n) +
+                     (quant == Quant::kInt4 ? " int4" : " int8"));
+        const auto a = spiky_values(m, k);
+        Operand b(b_shape(c), random_values(static_cast<std::size_t>(k * n), 2));
+        Weight rows = encode(b.view(), in_rows(c), pool_);
+        Weight panels = encode(
+            b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), rows.encoding), pool_);
+        const auto got = multiply(c, a, panels, GetParam(), pool_);
+        c.m = 1;
+        for (const std::int64_t row : {std::int64_t{0}, m / 2, m - 1}) {
+          const std::vector<float> one(a.begin() + row * k, a.begin() + (row + 1) * k);
+          const std::vector<float> result(got.begin() + row * n, got.begin() + (row + 1) * n);
+          EXPECT_TRUE(same_bits(result, promised(c, one, rows, GetParam() != cpu::Simd::kSse4)))
+              << "row " << row;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(MatMulQuant, TheLargestSumsFit) {
   for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
     const QuantCase c{4, 96, 40, quant, 32};

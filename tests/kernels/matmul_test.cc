@@ -110,6 +110,29 @@ TEST_P(MatMulParity, MisalignedSizes) {
 INSTANTIATE_TEST_SUITE_P(Cubes, MatMulParity, ::testing::Values(128, 256, 512),
                          ::testing::PrintToStringParamName());
 
+// The same in 16 bits, of both operands and of b alone.
+class MatMulTypeParity : public ::testing::TestWithParam<std::tuple<std::int64_t, DType>> {};
+
+TEST_P(MatMulTypeParity, CubeAndMisalignedSizes) {
+  ThreadPool pool = make_pool(2);
+  const auto [size, type] = GetParam();
+  for (const DType a_type : {type, DType::kF32}) {
+    if (size == 512 && a_type != type) continue;  // The reference is slow.
+    expect_right({size, size, size, {}, a_type, type}, pool);
+    expect_right({size - 1, size + 1, 67, {}, a_type, type}, pool);
+    expect_right({65, size - 1, size + 1, {.transpose_b = true}, a_type, type}, pool);
+    expect_right({size + 1, 65, size - 1, {.transpose_a = true}, a_type, type}, pool);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cubes, MatMulTypeParity,
+                         ::testing::Combine(::testing::Values(128, 256, 512),
+                                            ::testing::Values(DType::kBF16, DType::kF16)),
+                         [](const auto& tested) {
+                           return std::to_string(std::get<0>(tested.param)) + "_" +
+                                  std::string(dtype_name(std::get<1>(tested.param)));
+                         });
+
 TEST(MatMul, RightForEveryEpilogue) {
   ThreadPool pool = make_pool(2);
   for (const Activation activation : kActivations) {
