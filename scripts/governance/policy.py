@@ -36,8 +36,8 @@ RULES = {
                            " another name.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
-    "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
-                     " the label human-approved-tolerance.",
+    "policy.golden": "What small models compute (tests/golden_guard/*.json) changes only with the"
+                     " label human-approved-tolerance; figures of another kind are a new file.",
     "policy.history": "bench/history.jsonl only grows: its lines are not changed or removed.",
     "policy.baseline": "Stored figures of bench/baselines change only with the label"
                        " human-approved-acceptance; figures of another kind of CPU are a new file.",
@@ -116,8 +116,9 @@ def _human(tree, changes, labels):
         yield from _skipped_tests(changes)
     renamed = {change.path: change.old_path for change in changes}
     for change in changes:
-        if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
-            yield Finding(change.path, "policy.golden",
+        figures = re.fullmatch(r"tests/golden_guard/.*\.json", change.old_path)
+        if figures and not change.created and TOLERANCE not in labels:
+            yield Finding(change.old_path, "policy.golden",
                           f"the figures change: explain why, and a person adds the label {TOLERANCE}")
         if re.fullmatch(r"bench/baselines/.*", change.old_path) and change.removed:
             if ACCEPTANCE not in labels:
