@@ -13,6 +13,11 @@ find_package(hwy CONFIG REQUIRED)
 add_library(volta_highway INTERFACE)
 target_include_directories(
   volta_highway SYSTEM INTERFACE $<TARGET_PROPERTY:hwy::hwy,INTERFACE_INCLUDE_DIRECTORIES>)
+# Highway is held to SSE4, AVX2 and AVX3, picked at run time. Without HWY_DISABLE_PCLMUL_AES, a
+# x86-64-v2 baseline would make it fall back to SSSE3 for want of PCLMUL and AES. Highway 1.0.7 has
+# more targets than 1.0.3: those above AVX3, whose bits are lower.
+target_compile_definitions(volta_highway INTERFACE HWY_DISABLE_PCLMUL_AES
+                           "HWY_DISABLED_TARGETS=(HWY_AVX3 - 1)")
 find_package(simdjson CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)

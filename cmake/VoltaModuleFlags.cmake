@@ -1,11 +1,9 @@
 # Flags that belong to single folders and files of src/. Included by src/CMakeLists.txt.
 
-# Kernels: optimised hard; Highway is held to SSE4, AVX2 and AVX3, picked at run time. Without
-# this, a x86-64-v2 baseline would make it fall back to SSSE3 for want of PCLMUL and AES.
+# Kernels: optimised hard.
 get_target_property(kernels_type volta_kernels_cpu TYPE)
 if(kernels_type STREQUAL "OBJECT_LIBRARY")
   target_compile_options(volta_kernels_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
-  target_compile_definitions(volta_kernels_cpu PUBLIC HWY_DISABLE_PCLMUL_AES)
   # Where whole vectors go through long chains of instructions, g++ is asked to mix the chains of
   # several before it assigns registers (clang does so unasked): a fifth to a third faster.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

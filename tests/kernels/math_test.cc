@@ -1,8 +1,5 @@
 // The shared vector helpers, on every instruction set: loads and stores of each type at every
 // remainder, and the functions against the C library in double.
-#ifndef HWY_DISABLE_PCLMUL_AES
-#define HWY_DISABLE_PCLMUL_AES  // As the library is built: SSE4, AVX2 and AVX3.
-#endif
 #include <gtest/gtest.h>
 
 #include <algorithm>
