@@ -105,8 +105,8 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
   }
 }
 
-// The parity runs that docs/governance/tiers.md asks of every kernel. Three rows of each product
-// are compared, since no row depends on the others.
+// The parity tests at 128, 256 and 512 that docs/governance/tiers.md requires. Three rows of each
+// product are compared, because no row depends on another.
 TEST_P(MatMulQuant, CubesAndMisalignedSizes) {
   for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
     for (const std::int64_t size : {128, 256, 512}) {

@@ -1,5 +1,5 @@
-// The parity runs that docs/governance/tiers.md asks of every kernel, for the products of a GPU:
-// cubes, and sizes beside them that no tile divides, in f32, bf16 and f16, against the f64
+// Matrix products on a GPU at 128, 256 and 512, the parity tests that docs/governance/tiers.md
+// requires: cubes, and sizes that differ from them by one, in f32, bf16 and f16, against the f64
 // reference. Skipped where no GPU can be used.
 #include <gtest/gtest.h>
 
