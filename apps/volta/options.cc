@@ -161,6 +161,22 @@ std::string help_with_letters(const std::vector<std::string>& words) {
   return "";
 }
 
+// The flag of a word such as "--resume=yes", which gives it a value. Empty if there is none.
+std::string flag_with_value(const CLI::App& app, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    if (!word.starts_with("--") || equals == std::string::npos) continue;
+    const std::string name = word.substr(0, equals);
+    for (const CLI::App* command = &app; command != nullptr;) {
+      const CLI::Option* option = command->get_option_no_throw(name);
+      if (option != nullptr && option->get_items_expected_max() == 0) return name;
+      const std::vector<CLI::App*> below = command->get_subcommands();
+      command = below.empty() ? nullptr : below.back();
+    }
+  }
+  return "";
+}
+
 // A message of one line about what is wrong with the words of the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& words) {
@@ -180,7 +196,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
     return fmt::format("{} is not known here{}", word, advice(app, word));
   }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
-    return conversion_message(text);
+    const std::string flag = flag_with_value(app, words);
+    return flag.empty() ? conversion_message(text) : fmt::format("{} takes no value", flag);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const std::string_view name = text.substr(0, text.find(':'));
@@ -448,14 +465,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     return answer.str();
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::kInvalidArgument, usage_message(*app_, error, words));
-  } catch (const std::invalid_argument&) {  // What CLI11 makes of "--resume=yes".
-    const auto flag = std::ranges::find_if(words, [](const std::string& word) {
-      return word.starts_with("--") && word.contains('=');
-    });
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} takes no value", flag == words.end() ? std::string("a flag")
-                                                             : flag->substr(0, flag->find('='))));
+  } catch (const std::invalid_argument&) {  // What CLI11 2.1 makes of "--resume=yes".
+    const std::string flag = flag_with_value(*app_, words);
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} takes no value", flag.empty() ? "a flag" : flag));
   }
   return std::string();
 }

@@ -279,7 +279,7 @@ void add_verify(Command& app, Globals& globals, Action& action) {
       app.add_subcommand("verify", "check a model, an adapter, or the checkpoints of a run");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("model", options->model,
+      ->add_option("path", options->model,
                    "model folder, .gguf file, adapter, or the folder of a training run")
       ->required();
   command->add_option("--model", options->base,
