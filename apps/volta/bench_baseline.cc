@@ -15,7 +15,7 @@
 namespace volta::cli {
 namespace {
 
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxReportBytes = std::int64_t{1} << 20;
 
 Status expect_same(const std::string& path, std::string_view what, const std::string& stored,
                    const std::string& now) {
@@ -30,7 +30,7 @@ Status expect_same(const std::string& path, std::string_view what, const std::st
 
 Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device,
                                       DType dtype, std::int64_t tokens) {
-  VOLTA_TRY(const std::string text, read_input(path, kMaxBytes));
+  VOLTA_TRY(const std::string text, read_input(path, kMaxReportBytes));
   VOLTA_TRY(const JsonValue json, parse_json(text, input_name(path)));
   const JsonRef root(json, input_name(path));
   VOLTA_TRY(const std::string name, root.get_string("device"));

@@ -28,14 +28,14 @@ constexpr std::int64_t kLeastContext = kShortPrompt + 8;
 
 constexpr std::int64_t kUsualPrompt = 1900;
 
-struct Options {
+struct BenchGapsOptions {
   std::string model;
   std::int64_t requests = 8;
   std::int64_t prompt = 0;  // 0: kUsualPrompt, or what the context holds.
   std::int64_t runs = 5;
 };
 
-struct Report {
+struct GapsReport {
   DeviceInfo device;
   std::vector<double> usual;   // Seconds from a token of the first request to its next one.
   std::vector<double> beside;  // The same, while the long prompt is read.
@@ -51,8 +51,8 @@ std::int64_t usual_steps(const TransformerConfig& config) {
 //  - options.requests requests that are decoded for the whole run and whose gaps are measured;
 //  - one that ends after usual_steps() and so frees a slot;
 //  - the one with the long prompt, which gets that slot.
-std::vector<GenerationRequest> requests_of(const TransformerConfig& config, const Options& options,
-                                           std::uint64_t seed) {
+std::vector<GenerationRequest> requests_of(const TransformerConfig& config,
+                                           const BenchGapsOptions& options, std::uint64_t seed) {
   // Enough for the measured requests to run until the long prompt has been read.
   const std::int64_t tokens =
       std::min(config.context - kShortPrompt, options.prompt + 2 * usual_steps(config));
@@ -67,7 +67,7 @@ std::vector<GenerationRequest> requests_of(const TransformerConfig& config, cons
 }
 
 Status measure(Generator& generator, std::span<const GenerationRequest> requests, bool count,
-               Report& report) {
+               GapsReport& report) {
   const std::size_t last = requests.size() - 1;
   double before = 0.0, arrived = 0.0;
   const GenerationCallbacks callbacks{
@@ -93,8 +93,8 @@ Status measure(Generator& generator, std::span<const GenerationRequest> requests
   return {};
 }
 
-Result<Report> run_bench(const Transformer& model, const Options& options, const Globals& globals,
-                         DType dtype) {
+Result<GapsReport> run_bench(const Transformer& model, const BenchGapsOptions& options,
+                             const Globals& globals, DType dtype) {
   const TransformerConfig& config = model.config();
   if (options.prompt >= config.context || config.context < kLeastContext) {
     return fail(ErrorCode::kInvalidArgument,
@@ -102,7 +102,7 @@ Result<Report> run_bench(const Transformer& model, const Options& options, const
                             "and at least {} tokens",
                             options.prompt, config.context, kLeastContext));
   }
-  Report report{.device = model.device()->info(), .usual = {}, .beside = {}, .first = {}};
+  GapsReport report{.device = model.device()->info(), .usual = {}, .beside = {}, .first = {}};
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.slots = options.requests + 1, .compute_dtype = dtype}));
   const auto requests = requests_of(config, options, globals.seed);
@@ -112,7 +112,7 @@ Result<Report> run_bench(const Transformer& model, const Options& options, const
   return report;
 }
 
-std::string to_text(const Report& report, const Options& options) {
+std::string to_text(const GapsReport& report, const BenchGapsOptions& options) {
   const double usual = quantile(report.usual, 0.5), beside = quantile(report.beside, 0.5);
   return fmt::format(
       "{} on {} ({}, {}), volta {}\n"
@@ -126,7 +126,8 @@ std::string to_text(const Report& report, const Options& options) {
       usual > 0.0 ? beside / usual : 0.0, format_duration(quantile(report.first, 0.5)));
 }
 
-std::string to_json(const Report& report, const Options& options, const Globals& globals) {
+std::string to_json(const GapsReport& report, const BenchGapsOptions& options,
+                    const Globals& globals) {
   JsonWriter json = begin_report(report.device);
   json.field("dtype", globals.dtype);
   json.field("seed", globals.seed).field("runs", options.runs);
@@ -139,16 +140,16 @@ std::string to_json(const Report& report, const Options& options, const Globals&
   return std::move(json).take() + "\n";
 }
 
-Status bench_gaps(const Globals& globals, const Options& options) {
+Status bench_gaps(const Globals& globals, const BenchGapsOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const Transformer model, source.load(session.device(), wanted));
-  Options sized = options;
+  BenchGapsOptions sized = options;
   if (sized.prompt == 0) sized.prompt = std::min(kUsualPrompt, model.config().context - 1);
-  VOLTA_TRY(const Report report, run_bench(model, sized, globals, dtype));
+  VOLTA_TRY(const GapsReport report, run_bench(model, sized, globals, dtype));
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report, sized, globals) : to_text(report, sized));
 }
@@ -158,7 +159,7 @@ Status bench_gaps(const Globals& globals, const Options& options) {
 void add_bench_gaps(Command& bench, Globals& globals, Action& action) {
   Command* command =
       bench.add_subcommand("gaps", "how long tokens wait while a long prompt arrives");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchGapsOptions>();
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
   command->add_option("--requests", options->requests, "requests that are generated (default 8)")
       ->check(range(std::int64_t{1}, std::int64_t{255}));

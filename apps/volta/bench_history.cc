@@ -18,10 +18,10 @@
 namespace volta::cli {
 namespace {
 
-constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kMaxHistoryBytes = std::int64_t{64} << 20;
 constexpr JsonLimits kLineLimits{.max_bytes = 1 << 16, .max_values = 1024, .max_depth = 4};
 
-struct Options {
+struct BenchHistoryOptions {
   std::string file = "bench/history.jsonl";
   std::string svg;  ///< Empty: no picture.
 };
@@ -91,7 +91,7 @@ std::string to_json(std::span<const HistorySeries> all) {
   return std::move(json).take() + "\n";
 }
 
-Status bench_history(const Globals& globals, const Options& options) {
+Status bench_history(const Globals& globals, const BenchHistoryOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   if (!options.svg.empty()) {
@@ -99,7 +99,7 @@ Status bench_history(const Globals& globals, const Options& options) {
   } else if (globals.force) {
     return fail(ErrorCode::kInvalidArgument, "--force goes with --svg");
   }
-  VOLTA_TRY(const std::string text, read_input(options.file, kMaxBytes));
+  VOLTA_TRY(const std::string text, read_input(options.file, kMaxHistoryBytes));
   VOLTA_TRY(const auto series, parse_history(text, input_name(options.file)));
   if (!options.svg.empty()) {
     VOLTA_TRY(write_file_atomic(options.svg, history_plot_svg(series), existing_file(globals)));
@@ -130,7 +130,7 @@ Result<std::vector<HistorySeries>> parse_history(std::string_view text, std::str
 
 void add_bench_history(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("history", "what earlier revisions reached");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchHistoryOptions>();
   command->add_option("file", options->file,
                       "lines that scripts/bench-guard has written, - for standard input (default "
                       "bench/history.jsonl)");

@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 2> kUsualPrompts = {128, 512};
 
-struct Options {
+struct BenchModelOptions {
   std::string model;
   AdapterOptions adapter;
   std::string kv_cache_dtype{};
@@ -52,7 +52,7 @@ struct PromptReport {
   double decode_rate() const { return quantile(decode, 0.5); }
 };
 
-struct Report {
+struct ModelReport {
   DeviceInfo device;
   std::int64_t parameters = 0;
   std::int64_t weight_bytes = 0;
@@ -111,8 +111,9 @@ std::string weights_of(const Transformer& model, const std::string& asked) {
   return text.empty() ? asked : text;
 }
 
-Status measure(Generator& generator, const TransformerConfig& config, const Options& options,
-               std::uint64_t seed, bool count, PromptReport& report) {
+Status measure(Generator& generator, const TransformerConfig& config,
+               const BenchModelOptions& options, std::uint64_t seed, bool count,
+               PromptReport& report) {
   const std::int64_t tokens = std::min(options.runs.tokens, config.context - report.length);
   const GenerationRequest request = random_request(config, report.length, tokens, seed);
   const GenerationCallbacks until_interrupted{
@@ -131,12 +132,12 @@ Status measure(Generator& generator, const TransformerConfig& config, const Opti
   return {};
 }
 
-Result<Report> run_bench(const Transformer& model, const Options& options, std::uint64_t seed,
-                         DType dtype, DType cache_dtype) {
+Result<ModelReport> run_bench(const Transformer& model, const BenchModelOptions& options,
+                              std::uint64_t seed, DType dtype, DType cache_dtype) {
   const TransformerConfig& config = model.config();
-  Report report{.device = model.device()->info(),
-                .parameters = model.parameter_count(),
-                .cache = cache_dtype};
+  ModelReport report{.device = model.device()->info(),
+                     .parameters = model.parameter_count(),
+                     .cache = cache_dtype};
   VOLTA_TRY(const auto lengths,
             prompt_lengths(options.runs.lengths, kUsualPrompts, config.context, "--prompt"));
   note_clipped(lengths, options.runs.tokens, config.context);
@@ -159,7 +160,7 @@ Result<Report> run_bench(const Transformer& model, const Options& options, std::
   return report;
 }
 
-std::string to_text(const Report& report) {
+std::string to_text(const ModelReport& report) {
   std::string text = fmt::format(
       "{} parameters on {} ({}, {}), volta {}\n"
       "weights {}, of which a token reads {}\nloaded in {}, peak memory {}\n\n"
@@ -179,7 +180,8 @@ std::string to_text(const Report& report) {
   return text;
 }
 
-std::string to_json(const Report& report, const Globals& globals, const Options& options) {
+std::string to_json(const ModelReport& report, const Globals& globals,
+                    const BenchModelOptions& options) {
   JsonWriter json = begin_report(report.device);
   json.field("weights", report.weights);
   json.field("dtype", globals.dtype).field("kv_cache_dtype", dtype_name(report.cache));
@@ -202,7 +204,7 @@ std::string to_json(const Report& report, const Globals& globals, const Options&
   return std::move(json).take() + "\n";
 }
 
-Status bench_model(const Globals& globals, const Options& options) {
+Status bench_model(const Globals& globals, const BenchModelOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
@@ -214,7 +216,7 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Transformer model,
             load_adapted_model(source, options.adapter, session.device(), wanted));
   const double loaded = monotonic_seconds() - begin;
-  VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype, cache_dtype));
+  VOLTA_TRY(ModelReport report, run_bench(model, options, globals.seed, dtype, cache_dtype));
   report.weights = weights_of(model, globals.weights);
   report.load_seconds = loaded;
   VOLTA_TRY(session.finish());
@@ -225,7 +227,7 @@ Status bench_model(const Globals& globals, const Options& options) {
 
 void add_bench_model(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchModelOptions>();
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
   add_adapter_options(*command, options->adapter);
   add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);

@@ -33,17 +33,16 @@ namespace volta::cli {
 namespace {
 
 // A model's own context may be 128 K tokens, whose cache takes more memory than its weights.
-constexpr std::int64_t kDefaultContext = 8192;
-constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
+constexpr std::int64_t kChatContext = 8192;
 
-struct Options {
+struct ChatCommandOptions {
   std::string model;
   AdapterOptions adapter;
   ChatInput input;
   bool render = false;
   bool allow_special = false;
   std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
-  std::optional<std::int64_t> context;  // Prompt and answer; default kDefaultContext.
+  std::optional<std::int64_t> context;  // Prompt and answer; default kChatContext.
   SamplingOptions sampling;
   std::string kv_cache_dtype{};
   bool verbose = false;
@@ -59,7 +58,7 @@ std::string count_or_until_full(const std::string& text) {
 // --- The model ----------------------------------------------------------------------------------
 
 // The model to take the template from. To show prompts, a folder with a template needs no model.
-Result<ModelSource> open_for_template(const Options& options) {
+Result<ModelSource> open_for_template(const ChatCommandOptions& options) {
   VOLTA_TRY(std::string place, find_model_path(options.model));
   const bool own = path_exists(join_path(place, "tokenizer_config.json")) ||
                    path_exists(join_path(place, "chat_template.jinja"));
@@ -67,7 +66,7 @@ Result<ModelSource> open_for_template(const Options& options) {
   return open_model(place, chat_stopped);
 }
 
-Result<ChatTemplate> open_template(const Options& options, const ModelSource& source) {
+Result<ChatTemplate> open_template(const ChatCommandOptions& options, const ModelSource& source) {
   if (!options.input.template_file.empty()) {
     return source.chat_template_from(options.input.template_file);
   }
@@ -80,7 +79,7 @@ Result<ChatTemplate> open_template(const Options& options, const ModelSource& so
 
 // --- Rendering -----------------------------------------------------------------------------------
 
-Status render(const Options& options, Output output) {
+Status render(const ChatCommandOptions& options, Output output) {
   VOLTA_TRY(const ModelSource source, open_for_template(options));
   VOLTA_TRY(const ChatTemplate chat_template, open_template(options, source));
   VOLTA_TRY(const auto tools, read_tools(options.input));
@@ -113,12 +112,12 @@ Status render(const Options& options, Output output) {
 // --- Talking -------------------------------------------------------------------------------------
 
 // Settings from the flags, else from the model's generation_config.json, else the defaults.
-Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
-                                             const ModelSource& source,
+Result<Conversation::Settings> make_settings(const ChatCommandOptions& options,
+                                             const Globals& globals, const ModelSource& source,
                                              const Tokenizer& tokenizer) {
   VOLTA_TRY(const TransformerConfig model, source.config());
   Conversation::Settings settings;
-  VOLTA_TRY(settings.context, context_length(options.context, model, kDefaultContext));
+  VOLTA_TRY(settings.context, context_length(options.context, model, kChatContext));
   VOLTA_TRY(settings.limits, source.generation_config(model.vocab_size));
   VOLTA_TRY(settings.sampling, sampling_params(options.sampling, settings.limits, globals.seed));
   VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
@@ -163,7 +162,7 @@ std::string memory_line(const GeneratorMemory& memory, std::int64_t context, std
                      context < most ? fmt::format(" (--context: up to {})", most) : "");
 }
 
-Status talk(const Globals& globals, const Options& options, Output output) {
+Status talk(const Globals& globals, const ChatCommandOptions& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const ModelSource source, open_model(options.model, chat_stopped));
@@ -205,7 +204,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   return done;
 }
 
-Status chat(const Globals& globals, const Options& options) {
+Status chat(const Globals& globals, const ChatCommandOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   if (options.render) {
     VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -218,7 +217,7 @@ Status chat(const Globals& globals, const Options& options) {
 
 void add_chat(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("chat", "talk with a model that has a chat template");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChatCommandOptions>();
   command
       ->add_option("model", options->model,
                    "model folder, .gguf file or a name in the Hugging Face cache")
@@ -234,7 +233,7 @@ void add_chat(Command& app, Globals& globals, Action& action) {
                    "new tokens a turn (default 512); -1: until the context is full")
       ->check(count_or_until_full);
   add_context_option(*command, options->context,
-                     fmt::format("the model's, {} at most", kDefaultContext))
+                     fmt::format("the model's, {} at most", kChatContext))
       ->excludes(render);
   add_sampling_options(*command, options->sampling);
   add_kv_cache_dtype(*command, options->kv_cache_dtype)->excludes(render);

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/temporary.h"
@@ -30,11 +31,6 @@ constexpr std::ptrdiff_t kMostEntries = 1000;
 // A message has 16 MiB at most, and twice as much with every byte escaped.
 constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kFirstBytes = std::int64_t{1} << 20;
-
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 std::string escape_entry(std::string_view text) {
   std::string out;
@@ -230,12 +226,12 @@ Status History::store(const std::string& entry) {
 }
 
 std::string history_path() {
-  if (const auto own = environment("VOLTA_HISTORY")) return *own;
-  if (const auto cache = environment("VOLTA_CACHE_DIR"); cache && !cache->empty()) {
-    return join_path(*cache, "chat_history");
+  if (const char* own = std::getenv("VOLTA_HISTORY")) return own;  // Empty: no history.
+  if (const auto cache = environment("VOLTA_CACHE_DIR"); !cache.empty()) {
+    return join_path(cache, "chat_history");
   }
-  const auto home = environment("HOME");
-  return home && !home->empty() ? join_path(join_path(*home, ".volta"), "chat_history") : "";
+  const std::string_view home = environment("HOME");
+  return home.empty() ? "" : join_path(join_path(home, ".volta"), "chat_history");
 }
 
 }  // namespace volta::cli

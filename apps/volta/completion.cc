@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,16 +13,6 @@
 
 namespace volta::cli {
 namespace {
-
-using Visit = std::function<void(const std::string& path, const CommandInfo& command)>;
-
-// Calls `visit` for every command with its full name, e.g. "volta bench model".
-void for_each_command(const CommandInfo& command, const std::string& path, const Visit& visit) {
-  visit(path, command);
-  for (const CommandInfo& below : command.commands) {
-    for_each_command(below, path + " " + below.name, visit);
-  }
-}
 
 // The options of a command and the global ones, which may follow every command.
 std::vector<OptionInfo> options_of(const CommandInfo& command, const CommandInfo& root) {
@@ -49,15 +38,15 @@ std::vector<std::string> names_of(const std::vector<CommandInfo>& commands) {
 // A pattern of the shell's `case` for "COMMAND WORD" where the word names a subcommand.
 std::vector<std::string> known_paths(const CommandInfo& root, const std::string& quote) {
   std::vector<std::string> paths;
-  for_each_command(root, root.name, [&](const std::string& path, const CommandInfo& command) {
+  for (const auto& [path, command] : all_commands(root)) {
     if (&command != &root) paths.push_back(quote + path + quote);
-  });
+  }
   return paths;
 }
 
 std::string bash_script(const CommandInfo& root) {
   std::string cases;
-  for_each_command(root, root.name, [&](const std::string& path, const CommandInfo& command) {
+  for (const auto& [path, command] : all_commands(root)) {
     std::vector<std::string> words, values, choices;
     for (const OptionInfo& option : options_of(command, root)) {
       words.insert(words.end(), option.names.begin(), option.names.end());
@@ -77,7 +66,7 @@ std::string bash_script(const CommandInfo& root) {
       cases += fmt::format("        {}) words= ;;\n", fmt::join(values, "|"));
     }
     cases += "        *) value= ;;\n      esac ;;\n";
-  });
+  }
   return fmt::format(R"(# bash completion for volta; made by `volta completion bash`.
 _volta() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
@@ -142,7 +131,7 @@ std::string zsh_option(const OptionInfo& option, const std::string& name) {
 
 std::string zsh_script(const CommandInfo& root) {
   std::string cases;
-  for_each_command(root, root.name, [&](const std::string& path, const CommandInfo& command) {
+  for (const auto& [path, command] : all_commands(root)) {
     std::vector<std::string> specs;
     for (const OptionInfo& option : options_of(command, root)) {
       for (const std::string& name : option.names) specs.push_back(zsh_option(option, name));
@@ -159,7 +148,7 @@ std::string zsh_script(const CommandInfo& root) {
     }
     cases += fmt::format("    ({})\n      _arguments -S \\\n{} ;;\n", quoted(path),
                          fmt::join(specs, " \\\n"));
-  });
+  }
   return fmt::format(R"(#compdef volta
 # zsh completion for volta; made by `volta completion zsh`.
 _volta() {{
@@ -193,7 +182,7 @@ std::string fish_quoted(std::string_view text) {
 
 std::string fish_script(const CommandInfo& root) {
   std::string lines;
-  for_each_command(root, root.name, [&](const std::string& path, const CommandInfo& command) {
+  for (const auto& [path, command] : all_commands(root)) {
     const std::string here =
         fmt::format("complete -c volta -n 'test (__volta_command) = \"{}\"'", path);
     for (const CommandInfo& below : command.commands) {
@@ -212,7 +201,7 @@ std::string fish_script(const CommandInfo& root) {
       }
       lines += fmt::format(" -d {}\n", fish_quoted(option.description));
     }
-  });
+  }
   return fmt::format(R"(# fish completion for volta; made by `volta completion fish`.
 function __volta_command
   set -l command volta

@@ -19,7 +19,7 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct ConvertOptions {
   std::string in;
   std::string out;
   std::optional<std::string> type;
@@ -47,7 +47,7 @@ Result<std::optional<GgmlType>> gguf_type(const std::string& name) {
               fmt::format("--type {}: use stored, f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
-Status to_folder(const Globals& globals, const Options& options, Counter& counter) {
+Status to_folder(const Globals& globals, const ConvertOptions& options, Counter& counter) {
   if (options.type) {
     return fail(ErrorCode::kInvalidArgument,
                 "--type is for GGUF files; use --dtype for the weights of a folder");
@@ -57,7 +57,7 @@ Status to_folder(const Globals& globals, const Options& options, Counter& counte
   return gguf_to_folder(options.in, options.out, dtype, globals.force, counter);
 }
 
-Status to_gguf(const Globals& globals, const Options& options, Counter& counter) {
+Status to_gguf(const Globals& globals, const ConvertOptions& options, Counter& counter) {
   if (globals.has("--dtype")) {
     return fail(ErrorCode::kInvalidArgument,
                 "--dtype is for the weights of a folder; use --type for a GGUF file's");
@@ -85,7 +85,7 @@ Result<std::int64_t> weight_file_bytes(const std::string& path, bool folder) {
   return bytes;
 }
 
-Status convert(const Globals& globals, const Options& options) {
+Status convert(const Globals& globals, const ConvertOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
   VOLTA_TRY(refuse_unused(globals, "--weights"));
@@ -109,7 +109,7 @@ Status convert(const Globals& globals, const Options& options) {
 
 void add_convert(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("convert", "between GGUF files and model folders");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   command->add_option("in", options->in, "a .gguf file, a model folder, or the folder of a run")
       ->required()
       ->not_a_stream();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "bench_infer.h"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::string_view kLicenses = "/usr/share/common-licenses";
 
-struct Options {
+struct DemoOptions {
   std::string text;
   std::string out;
   std::int64_t steps = 0;
@@ -49,11 +50,10 @@ Result<std::string> license_texts() {
 }
 
 // The folder of this run: --out, or a new temporary folder.
-Result<std::string> make_folder(const Options& options) {
+Result<std::string> make_folder(const DemoOptions& options) {
   if (!options.out.empty()) return options.out;
-  const char* base = std::getenv("TMPDIR");
-  std::string pattern =
-      join_path(base != nullptr && *base != '\0' ? base : "/tmp", "volta-demo-XXXXXX");
+  const std::string_view base = environment("TMPDIR");
+  std::string pattern = join_path(base.empty() ? "/tmp" : base, "volta-demo-XXXXXX");
   if (::mkdtemp(pattern.data()) == nullptr) {
     return fail(ErrorCode::kIo, fmt::format("cannot make a folder like {}", pattern));
   }
@@ -94,7 +94,7 @@ Status generate_sample(const std::string& directory, const Globals& globals,
   return say(globals, decoder.finish() + "\n");
 }
 
-Status demo(const Globals& globals, const Options& options) {
+Status demo(const Globals& globals, const DemoOptions& options) {
   VOLTA_TRY(RunOptions run, preset("demo"));
   VOLTA_TRY(parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(run.trainer.compute_dtype, compute_dtype(globals));
@@ -141,7 +141,7 @@ Status demo(const Globals& globals, const Options& options) {
 void add_demo(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("demo", "train a small model for a minute, generate, measure");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoOptions>();
   command
       ->add_option("--text", options->text,
                    "text to learn from (default: the license texts of this machine)")

@@ -22,12 +22,12 @@ namespace volta::cli {
 namespace {
 
 // Limits for the defaults: the model's context, but no more than suits most machines.
-constexpr std::int64_t kDefaultContext = 4096;
+constexpr std::int64_t kEvalContext = 4096;
 constexpr std::int64_t kDefaultBatch = 8;
 constexpr std::int64_t kDefaultBatchTokens = 8192;
 constexpr std::int64_t kMaxInputBytes = std::int64_t{1} << 31;
 
-struct Options {
+struct EvalOptions {
   std::string model;
   AdapterOptions adapter;
   std::vector<std::string> data;
@@ -57,10 +57,9 @@ struct Evaluated {
   }
 };
 
-Result<Windows> windows_of(const Options& options, const TransformerConfig& config) {
+Result<Windows> windows_of(const EvalOptions& options, const TransformerConfig& config) {
   Windows windows;
-  windows.context =
-      options.context > 0 ? options.context : std::min(config.context, kDefaultContext);
+  windows.context = options.context > 0 ? options.context : std::min(config.context, kEvalContext);
   if (windows.context > config.context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--context {}: the model's is {}", windows.context, config.context));
@@ -93,7 +92,7 @@ Result<HeldOutText> read_text(const std::string& path, const Tokenizer& tokenize
   return hold_out_text(text, input_name(path), tokenizer, fraction);
 }
 
-Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
+Result<Evaluated> evaluate_file(const std::string& path, const EvalOptions& options,
                                 const ModelSource& source, const Tokenizer& tokenizer,
                                 const Transformer& model, const Windows& windows, DType dtype) {
   VOLTA_TRY(const HeldOutText text, read_text(path, tokenizer, options.val_fraction));
@@ -156,7 +155,7 @@ std::string to_json(const std::vector<Evaluated>& files, const Evaluated& total,
   return std::move(json).take() + "\n";
 }
 
-Status evaluate(const Globals& globals, const Options& options) {
+Status evaluate(const Globals& globals, const EvalOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
@@ -194,7 +193,7 @@ Status evaluate(const Globals& globals, const Options& options) {
 
 void add_eval(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("eval", "loss and perplexity of a model on texts");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter);

@@ -30,7 +30,6 @@ namespace volta::cli {
 namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
-constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 // New tokens that `-n -1` has room for without --context. The cache of a model's whole context,
 // which may be 131,072 tokens, would take several GiB.
 constexpr std::int64_t kDefaultRoom = 8192;
@@ -39,7 +38,7 @@ constexpr std::int64_t kDefaultSlots = 16;
 constexpr std::int64_t kMaxPromptBytes = 64 << 20;
 constexpr std::int64_t kMaxPromptsBytes = std::int64_t{1} << 30;
 
-struct Options {
+struct GenerateOptions {
   std::string model;
   AdapterOptions adapter;
   std::vector<std::string> prompts;  // "-": standard input.
@@ -123,7 +122,8 @@ Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
 }
 
 // All prompts, in this order: --ids, --prompt, --file, --prompts-file.
-Result<std::vector<Prompt>> read_prompts(const Options& options, const LoadedTokenizer& tokenizer) {
+Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const LoadedTokenizer& tokenizer) {
   std::vector<Prompt> prompts;
   for (const std::string& list : options.ids) {
     VOLTA_TRY(auto ids, parse_ids(list, "--ids"));
@@ -162,7 +162,7 @@ Status check_encoded(const std::vector<Prompt>& prompts, const ModelSource& sour
 }
 
 // Prints each setting and where it comes from.
-void report_settings(const Options& options, const GenerationConfig& config,
+void report_settings(const GenerateOptions& options, const GenerationConfig& config,
                      const GenerationRequest& first) {
   const auto source = [](bool flag, bool file) {
     return flag ? "command line" : file ? "generation_config.json" : "default";
@@ -188,7 +188,7 @@ void report_settings(const Options& options, const GenerationConfig& config,
 }
 
 // What prompt and new tokens may take together. `context` is --context, or the model's.
-std::int64_t request_context(const Options& options, std::int64_t context,
+std::int64_t request_context(const GenerateOptions& options, std::int64_t context,
                              const GenerationRequest& request) {
   if (options.context || request.max_new_tokens != kUntilFull) return context;
   return std::min(context, std::ssize(request.prompt) + kDefaultRoom);
@@ -196,12 +196,10 @@ std::int64_t request_context(const Options& options, std::int64_t context,
 
 // Makes one request per prompt; request i draws with seed + i. All requests are validated here,
 // before anything runs.
-Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
-                                                     const GenerationConfig& config,
-                                                     std::vector<std::int32_t> stop_tokens,
-                                                     const TransformerConfig& model,
-                                                     std::int64_t context,
-                                                     std::vector<Prompt> prompts) {
+Result<std::vector<GenerationRequest>> make_requests(
+    const GenerateOptions& options, const Globals& globals, const GenerationConfig& config,
+    std::vector<std::int32_t> stop_tokens, const TransformerConfig& model, std::int64_t context,
+    std::vector<Prompt> prompts) {
   VOLTA_TRY(const SamplingParams params, sampling_params(options.sampling, config, globals.seed));
   std::vector<GenerationRequest> requests;
   requests.reserve(prompts.size());
@@ -226,8 +224,8 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
 
 // Sizes the KV cache for the longest request, with as many slots as are useful and fit into a
 // quarter of the memory.
-Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DType cache_dtype,
-                                        const TransformerConfig& model,
+Result<GeneratorOptions> size_generator(const GenerateOptions& options, DType dtype,
+                                        DType cache_dtype, const TransformerConfig& model,
                                         const std::vector<GenerationRequest>& requests) {
   std::int64_t longest = 1;
   for (const GenerationRequest& request : requests) {
@@ -355,7 +353,7 @@ Result<std::vector<GenerationResult>> run(Generator& generator,
   return results;
 }
 
-Status generate(const Globals& globals, Options& options) {
+Status generate(const Globals& globals, GenerateOptions& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kJsonLines}));
   if (options.logprobs > 0 && output == Output::kText) {
@@ -418,7 +416,7 @@ Status generate(const Globals& globals, Options& options) {
 
 void add_generate(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("generate", "generate text from a model");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter);

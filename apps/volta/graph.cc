@@ -21,7 +21,7 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct GraphOptions {
   std::string model;  ///< Or the JSON file of a plan.
   std::string phase;  ///< Empty: decode.
   std::int64_t batch = 0;
@@ -29,13 +29,13 @@ struct Options {
 };
 
 // The architecture, and how it is trained when the model is the folder of a run.
-struct Model {
+struct GraphModel {
   TransformerConfig config = tiny_lm_config();
   TrainerOptions trainer = {.batch = 1, .time = 0};
 };
 
-Result<Model> read_model(const std::string& path) {
-  Model model;
+Result<GraphModel> read_model(const std::string& path) {
+  GraphModel model;
   if (path.empty()) return model;
   VOLTA_TRY(const ModelSource source, open_model(path, interrupted));
   VOLTA_TRY(model.config, source.config());
@@ -59,7 +59,8 @@ std::span<const std::int64_t> step_sizes_of(const InferenceChoices& choices) {
   return {all.begin(), end};
 }
 
-Result<Graph> build(const Model& model, const Options& options, const InferenceChoices& choices) {
+Result<Graph> build(const GraphModel& model, const GraphOptions& options,
+                    const InferenceChoices& choices) {
   const TransformerConfig& config = model.config;
   const std::int64_t batch = std::max<std::int64_t>(options.batch, 1);
   if (options.phase.empty() || options.phase == "decode")
@@ -109,7 +110,7 @@ Status print_plan(const Plan& plan, Output output) {
   return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));
 }
 
-Status show_file(const Globals& globals, const Options& options) {
+Status show_file(const Globals& globals, const GraphOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   if (!options.phase.empty() || options.batch > 0 || options.tokens > 0) {
@@ -124,7 +125,7 @@ Status show_file(const Globals& globals, const Options& options) {
   return print_plan(plan, output);
 }
 
-Status show(const Globals& globals, const Options& options) {
+Status show(const Globals& globals, const GraphOptions& options) {
   if (is_plan_file(options.model)) return show_file(globals, options);
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kDot, Output::kJson}));
@@ -138,7 +139,7 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(const Model model, read_model(options.model));
+  VOLTA_TRY(const GraphModel model, read_model(options.model));
   const InferenceChoices choices = session.device()->inference_choices(dtype);
   VOLTA_TRY(const Graph built, build(model, options, choices));
   // Training uses plain weights; all other phases use packed ones.
@@ -160,7 +161,7 @@ Status show(const Globals& globals, const Options& options) {
 void add_graph(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand(
       "graph", "the graph a model really runs: ops, shapes, bytes, flops, arena offsets");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GraphOptions>();
   command->add_option(
       "model", options->model,
       "model folder or run (default: the default TinyLm), or a file X.json that --output "

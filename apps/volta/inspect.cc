@@ -23,7 +23,7 @@ std::string type_name(const TensorSpec& spec) {
   return std::string(format_info(spec.encoding.quant).elements);
 }
 
-struct Options {
+struct InspectOptions {
   std::string model;
   std::int64_t context = 0;
   std::int64_t batch = 1;
@@ -39,7 +39,7 @@ struct TypeTotal {
 };
 
 // What the headers of the files tell; no weight is read.
-struct Report {
+struct InspectReport {
   TransformerConfig config;
   std::vector<SafetensorsEntry> tensors;
   std::map<std::string, TypeTotal> types;  // By the type's name.
@@ -64,7 +64,7 @@ std::string architecture(const TransformerConfig& c) {
       c.tied_output ? "tied to the embedding" : "a matrix of its own");
 }
 
-std::string to_text(const Report& report, const Options& options) {
+std::string to_text(const InspectReport& report, const InspectOptions& options) {
   std::string text = fmt::format("{}\n", architecture(report.config));
   text += fmt::format("{} parameters ({}), weights {}", format_count(report.parameters),
                       report.parameters, format_bytes(report.weight_bytes));
@@ -86,7 +86,7 @@ std::string to_text(const Report& report, const Options& options) {
   return text;
 }
 
-std::string to_json(const Report& report, const Options& options) {
+std::string to_json(const InspectReport& report, const InspectOptions& options) {
   JsonWriter json;
   json.begin_object().field("architecture", architecture(report.config));
   json.field("family", model_family(report.config)).key("config");
@@ -115,7 +115,7 @@ std::string to_json(const Report& report, const Options& options) {
   return std::move(json).take() + "\n";
 }
 
-std::string to_csv(const Report& report) {
+std::string to_csv(const InspectReport& report) {
   std::string text = "name,dtype,elements,bytes\n";
   for (const SafetensorsEntry& tensor : report.tensors) {
     text += fmt::format("{},{},{},{}\n", tensor.name, type_name(tensor.spec),
@@ -124,11 +124,11 @@ std::string to_csv(const Report& report) {
   return text;
 }
 
-Status inspect(const Globals& globals, const Options& options) {
+Status inspect(const Globals& globals, const InspectOptions& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
-  Report report;
+  InspectReport report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
@@ -169,7 +169,7 @@ Status inspect(const Globals& globals, const Options& options) {
 
 void add_inspect(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("inspect", "what a model is made of");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   command->add_option("--context", options->context, "tokens for the memory estimate")

@@ -19,14 +19,14 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct LogitsOptions {
   std::string model;
   AdapterOptions adapter;
   std::string ids;
   std::string out;
 };
 
-Result<TokenRows> load_ids(const Options& options, const TransformerConfig& config) {
+Result<TokenRows> load_ids(const LogitsOptions& options, const TransformerConfig& config) {
   auto loaded = load_token_rows(options.ids, config.vocab_size, 1);
   if (!loaded && loaded.error().code() == ErrorCode::kNotFound) {  // Others take "1,2,3" here.
     return fail(ErrorCode::kNotFound,
@@ -42,7 +42,7 @@ Result<TokenRows> load_ids(const Options& options, const TransformerConfig& conf
   return rows;
 }
 
-Status logits(const Globals& globals, const Options& options) {
+Status logits(const Globals& globals, const LogitsOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
@@ -79,7 +79,7 @@ Status logits(const Globals& globals, const Options& options) {
 
 void add_logits(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("logits", "a model's logits of given token ids");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LogitsOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter);

@@ -20,7 +20,7 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct ManOptions {
   std::vector<std::string> command;
   std::string out;
 };
@@ -69,7 +69,7 @@ std::string option_sections(const CommandInfo& command, bool root) {
   std::vector<std::pair<std::string, std::string>> sections;
   for (const OptionInfo& option : command.options) {
     std::string heading = option.positional ? "ARGUMENTS" : "OPTIONS";
-    if (!option.positional && !option.group.empty() && option.group != "Options" &&
+    if (!option.positional && !option.group.empty() && option.group != "ManOptions" &&
         option.group != "OPTIONS") {
       heading = upper(option.group) + " OPTIONS";
     }
@@ -109,7 +109,7 @@ constexpr std::array kEnvironment = {
     Variable{"NO_COLOR", "no colour on the terminal"},
 };
 
-std::string environment() {
+std::string environment_section() {
   std::string text = ".SH ENVIRONMENT\n";
   for (const Variable& variable : kEnvironment) {
     text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(variable.name), roff(variable.meaning));
@@ -143,40 +143,26 @@ std::string page(const CommandInfo& command, const std::string& path, const Comm
     text += fmt::format(".SH NOTES\n.nf\n{}\n.fi\n", roff(command.footer));
   }
   text += kExitStatus;
-  return is_root ? text + environment() : text + ".SH \"SEE ALSO\"\n\\fBvolta\\fR(1)\n";
-}
-
-using Visit = std::function<Status(const std::string& path, const CommandInfo& command)>;
-
-Status for_each_command(const CommandInfo& command, const std::string& path, const Visit& visit) {
-  VOLTA_TRY(visit(path, command));
-  for (const CommandInfo& below : command.commands) {
-    VOLTA_TRY(for_each_command(below, path + " " + below.name, visit));
-  }
-  return {};
+  return is_root ? text + environment_section() : text + ".SH \"SEE ALSO\"\n\\fBvolta\\fR(1)\n";
 }
 
 Status print_page(const CommandInfo& root, const std::vector<std::string>& words) {
   const std::string wanted =
       words.empty() ? root.name : fmt::format("{} {}", root.name, fmt::join(words, " "));
-  std::optional<std::string> found;
-  VOLTA_TRY(for_each_command(root, root.name,
-                             [&](const std::string& path, const CommandInfo& command) -> Status {
-                               if (path == wanted) found = page(command, path, root);
-                               return {};
-                             }));
-  if (found) return print(*found);
+  for (const auto& [path, command] : all_commands(root)) {
+    if (path == wanted) return print(page(command, path, root));
+  }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("there is no command '{}'; see volta --help", wanted));
 }
 
 Status write_pages(const CommandInfo& root, const std::string& folder) {
   VOLTA_TRY(create_directories(folder));
-  return for_each_command(root, root.name,
-                          [&](const std::string& path, const CommandInfo& command) {
-                            return write_file_atomic(join_path(folder, page_name(path) + ".1"),
-                                                     page(command, path, root));
-                          });
+  for (const auto& [path, command] : all_commands(root)) {
+    VOLTA_TRY(
+        write_file_atomic(join_path(folder, page_name(path) + ".1"), page(command, path, root)));
+  }
+  return {};
 }
 
 }  // namespace
@@ -184,7 +170,7 @@ Status write_pages(const CommandInfo& root, const std::string& folder) {
 void add_man(Command& app, Globals& globals, Action& action,
              const std::function<CommandInfo()>& describe) {
   Command* command = app.add_subcommand("man", "print a manual page: volta man | man -l -");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ManOptions>();
   command->add_option("command", options->command, "the command whose page it is (default: volta)");
   command->add_option("--out", options->out, "write the pages of all commands into this folder")
       ->check(refuse_empty)

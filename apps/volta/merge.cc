@@ -18,13 +18,13 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct MergeOptions {
   std::string model;
   AdapterOptions adapter;
   std::string out;
 };
 
-Status merge(const Globals& globals, const Options& options) {
+Status merge(const Globals& globals, const MergeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, "--dtype"));
   VOLTA_TRY(refuse_unused(globals, "--weights"));
@@ -59,7 +59,7 @@ Status merge(const Globals& globals, const Options& options) {
 
 void add_merge(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("merge", "merge a LoRA adapter into its model");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter, true);

@@ -425,6 +425,16 @@ CommandInfo Command::describe() const {
   return info;
 }
 
+std::vector<NamedCommand> all_commands(const CommandInfo& command) {
+  std::vector<NamedCommand> all = {{.path = command.name, .command = command}};
+  for (const CommandInfo& child : command.commands) {
+    for (const NamedCommand& below : all_commands(child)) {
+      all.push_back({.path = command.name + " " + below.path, .command = below.command});
+    }
+  }
+  return all;
+}
+
 CommandInfo Parser::describe() const {
   CommandInfo info = root_.describe();
   // The parser's own flag is not one of the command's options.

@@ -62,6 +62,13 @@ struct CommandInfo {
   std::vector<CommandInfo> commands;
 };
 
+struct NamedCommand {
+  std::string path;  ///< Its full name, such as "volta bench model".
+  const CommandInfo& command;
+};
+/// A command and all commands below it, each before those below it. They refer to `command`.
+std::vector<NamedCommand> all_commands(const CommandInfo& command);
+
 /// An option, a flag or a positional argument of a command. Calls return the option itself, so that
 /// they can be chained. If a value is given twice, the last one counts, unless only_once() is
 /// called. Values must not be empty.

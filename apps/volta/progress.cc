@@ -1,16 +1,16 @@
 #include "progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/text.h"
 #include "command.h"
+#include "terminal_input.h"
 
 namespace volta::cli {
 namespace {
@@ -19,11 +19,6 @@ constexpr int kWidestBar = 24;
 constexpr int kNarrowestBar = 4;
 constexpr double kRedrawSeconds = 0.1;
 constexpr double kLineSeconds = 10.0;
-
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : value;
-}
 
 // NO_COLOR, https://no-color.org.
 bool no_color() { return !environment("NO_COLOR").empty(); }
@@ -46,13 +41,6 @@ bool shows_unicode() {
     return upper.contains("UTF-8") || upper.contains("UTF8");
   }
   return true;  // Nothing is set, as in many containers; terminals of today show UTF-8.
-}
-
-// Asked for every drawing, because a window can be resized.
-int terminal_columns() {
-  winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
 }
 
 // The beginning of a text of at most `columns` characters.

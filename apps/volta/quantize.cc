@@ -22,7 +22,7 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct QuantizeOptions {
   std::string model;
   std::string out;
   std::string data;
@@ -31,7 +31,7 @@ struct Options {
 };
 
 // The sizes of the weights and, with a text, the loss before and after.
-struct Report {
+struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;
   std::optional<double> loss_before, loss_after;
 
@@ -42,7 +42,7 @@ struct Report {
   }
 };
 
-Result<double> loss_of(const ModelSource& source, const Options& options,
+Result<double> loss_of(const ModelSource& source, const QuantizeOptions& options,
                        const std::shared_ptr<Device>& device, DType dtype) {
   VOLTA_TRY(const auto tokenizer, source.tokenizer(interrupted));
   VOLTA_TRY(const Transformer model, source.load(device, {.packed = true}));
@@ -66,7 +66,7 @@ std::string format_of(const TensorSpec& spec) {
   return as == std::string::npos ? text.substr(0, text.find('[')) : text.substr(as + 4);
 }
 
-std::string to_text(const Report& report, const Options& options) {
+std::string to_text(const QuantizeReport& report, const QuantizeOptions& options) {
   std::string text;
   for (const QuantizedTensor& tensor : report.tensors) {
     if (tensor.before == tensor.after) continue;
@@ -83,7 +83,7 @@ std::string to_text(const Report& report, const Options& options) {
   return text;
 }
 
-std::string to_json(const Report& report) {
+std::string to_json(const QuantizeReport& report) {
   JsonWriter json;
   json.begin_object().key("tensors").begin_array();
   for (const QuantizedTensor& tensor : report.tensors) {
@@ -99,7 +99,7 @@ std::string to_json(const Report& report) {
   return std::move(json).take() + "\n";
 }
 
-Status quantize(const Globals& globals, const Options& options) {
+Status quantize(const Globals& globals, const QuantizeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
   if (options.data.empty() && globals.has("--dtype")) {
@@ -131,7 +131,7 @@ Status quantize(const Globals& globals, const Options& options) {
   }
   // Checked before the loss is computed, which takes a while.
   VOLTA_TRY(check_output_folder(globals, options.out, source.path()));
-  Report report;
+  QuantizeReport report;
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(source, options, session.device(), dtype));
   }
@@ -167,7 +167,7 @@ Status quantize(const Globals& globals, const Options& options) {
 void add_quantize(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("quantize", "write a model with narrower weights: --weights q8|q4|bf16");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QuantizeOptions>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   command->add_option("--out", options->out, "folder of the new model")

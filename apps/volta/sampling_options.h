@@ -16,6 +16,9 @@
 
 namespace volta::cli {
 
+/// The value of -n for as many new tokens as the context has room for.
+inline constexpr std::int64_t kUntilFull = -1;
+
 /// Values that are not given come from the model's generation_config.json, then from the defaults.
 struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;

@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <utility>
 
+#include "base/environment.h"
 #include "command.h"
 
 namespace volta::cli {
@@ -38,8 +38,7 @@ void on_resize_signal(int) {
 }  // namespace
 
 bool can_edit_lines() {
-  const char* terminal = std::getenv("TERM");
-  const std::string_view name = terminal == nullptr ? "" : terminal;
+  const std::string_view name = environment("TERM");
   return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1 && !name.empty() &&
          name != "dumb";
 }

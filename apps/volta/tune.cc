@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@ namespace {
 using tuner::TuningCache;
 using tuner::TuningEntry;
 
-struct Options {
+struct TuneOptions {
   std::int64_t dim = 0, m = 0, n = 0, k = 0;
   std::string a_dtype;  ///< Empty: f32.
   bool plain = false, transpose_a = false, transpose_b = false;
@@ -53,9 +53,8 @@ void warn_of_scarce_cpus(int threads) {
 
 // Here "auto" means the CPU, whatever other devices there are.
 Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
-  const char* variable = std::getenv("VOLTA_DEVICE");
   const bool flag = !globals.device.empty();
-  const std::string word = flag ? globals.device : variable == nullptr ? "" : variable;
+  const std::string_view word = flag ? globals.device : environment("VOLTA_DEVICE");
   const std::string_view source = flag ? "--device" : "VOLTA_DEVICE";
   VOLTA_TRY(const DeviceKind kind, DeviceKind::parse(word.empty() ? "cpu" : word, source));
   if (word != "auto" && kind != DeviceKind(DeviceKind::kCpu)) {
@@ -67,7 +66,7 @@ Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
 }
 
 // Checks that the options name exactly one thing to tune, and that all of them apply to it.
-Status check_request(const Globals& globals, const Options& options) {
+Status check_request(const Globals& globals, const TuneOptions& options) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
   const bool model = !options.work.model.empty() || !options.work.preset.empty();
   const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) +
@@ -98,7 +97,7 @@ Status check_request(const Globals& globals, const Options& options) {
   return !model || work.phase == "train" ? refuse_unused(globals, "--weights") : Status();
 }
 
-Result<std::vector<ShapeToTune>> shapes_to_tune(const Globals& globals, const Options& options,
+Result<std::vector<ShapeToTune>> shapes_to_tune(const Globals& globals, const TuneOptions& options,
                                                 CpuDevice& device) {
   VOLTA_TRY(check_request(globals, options));
   const ModelWork& work = options.work;
@@ -129,7 +128,7 @@ std::string describe(const std::string& name, const tuner::SearchProgress& searc
 }
 
 Result<TunedShape> tune_shape(const ShapeToTune& wanted, const std::string& name, cpu::Simd simd,
-                              const Options& options) {
+                              const TuneOptions& options) {
   const cpu::MatMulShape& shape = wanted.shape;
   const double started = monotonic_seconds();
   VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd, options.budget,
@@ -188,7 +187,7 @@ Status print_report(const TuneReport& report, Output output) {
   }
 }
 
-Status tune_matmul(const Globals& globals, const Options& options) {
+Status tune_matmul(const Globals& globals, const TuneOptions& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
@@ -244,9 +243,9 @@ Status show(const Globals& globals) {
     case Output::kJson:
       return print(tuner::tuning_to_json(entries, tuner::cpu_signature()));
     case Output::kCsv:
-      return print(to_csv(entries));
+      return print(entries_to_csv(entries));
     default:
-      return print(to_text(entries, cache.path()));
+      return print(entries_to_text(entries, cache.path()));
   }
 }
 
@@ -309,7 +308,7 @@ void add_model_options(Command& command, ModelWork& work) {
 
 void add_matmul(Command& tune, Globals& globals, Action& action) {
   Command* command = tune.add_subcommand("matmul", "find the best parameters of matrix products");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneOptions>();
   const auto size = range(std::int64_t{1}, tuner::kMostDim);
   command->add_option("--dim", options->dim, "a square product of this size")->check(size);
   command->add_option("--m", options->m, "rows of a and c")->check(size);

@@ -139,7 +139,7 @@ std::string to_csv(const TuneReport& report) {
   return text;
 }
 
-std::string to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
+std::string entries_to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
   if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
   std::string text = fmt::format("{}\n{:<13} {:>7} {:<38} {:>8} {:>8}\n", path, "isa", "threads",
                                  "m x n x k", "default", "tuned");
@@ -152,7 +152,7 @@ std::string to_text(const std::vector<TuningEntry>& entries, const std::string& 
   return text.append(kTerms);
 }
 
-std::string to_csv(const std::vector<TuningEntry>& entries) {
+std::string entries_to_csv(const std::vector<TuningEntry>& entries) {
   std::string text =
       fmt::format("isa,{},default_gflops,tuned_gflops,{}\n", kShapeColumns, kParameterColumns);
   for (const TuningEntry& e : entries) {

@@ -32,8 +32,9 @@ std::string to_json(const TuneReport& report);
 std::string to_csv(const TuneReport& report);
 
 /// The entries of the tuning file at `path`.
-std::string to_text(const std::vector<tuner::TuningEntry>& entries, const std::string& path);
-std::string to_csv(const std::vector<tuner::TuningEntry>& entries);
+std::string entries_to_text(const std::vector<tuner::TuningEntry>& entries,
+                            const std::string& path);
+std::string entries_to_csv(const std::vector<tuner::TuningEntry>& entries);
 
 /// "128 x 768 x 3072 bf16", "... bf16 * bf16" where a is not f32, "... plain", "... plain a^T"
 std::string name_of(const cpu::MatMulShape& shape);

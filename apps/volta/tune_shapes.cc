@@ -33,7 +33,7 @@ constexpr std::array<std::int64_t, 4> kTunedRows = {256, 64, 16, 1};
 
 // An architecture, the specs of its weights once they are loaded (absent for a preset, which has no
 // weights yet), and how it is trained.
-struct Model {
+struct TunedModel {
   TransformerConfig config;
   std::optional<std::map<std::string, TensorSpec>> weights = {};
   TrainingGraphOptions training = {};
@@ -49,16 +49,16 @@ TrainingGraphOptions training_of(const TrainerOptions& trainer, const LoraConfig
           .lora = lora};
 }
 
-Result<Model> open_preset(const ModelWork& work) {
+Result<TunedModel> open_preset(const ModelWork& work) {
   VOLTA_TRY(const RunOptions run, preset(work.preset));
   VOLTA_TRY(TransformerConfig config, complete_sizes(run.model));
   if (work.vocab > 0) config.vocab_size = work.vocab;
-  Model model{.config = config, .training = training_of(run.trainer, {})};
+  TunedModel model{.config = config, .training = training_of(run.trainer, {})};
   if (model.training.time == 0) model.training.time = config.context;
   return model;
 }
 
-Result<Model> read_model(const Globals& globals, const ModelWork& work, CpuDevice& device) {
+Result<TunedModel> read_model(const Globals& globals, const ModelWork& work, CpuDevice& device) {
   if (work.vocab > 0) {
     return fail(ErrorCode::kInvalidArgument, "--vocab goes with --preset: a model has its own");
   }
@@ -69,7 +69,7 @@ Result<Model> read_model(const Globals& globals, const ModelWork& work, CpuDevic
   // The folder of a LoRA run holds an adapter; the model that runs is its base.
   const bool adapts = run && run->lora.active();
   VOLTA_TRY(const ModelSource source, open_model(adapts ? run->init : work.model, interrupted));
-  Model model;
+  TunedModel model;
   VOLTA_TRY(model.config, source.config());
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const auto weights, source.weights(model.config));
@@ -114,7 +114,7 @@ class Shapes {
 
 // For inference, weights are packed: in the format in which they are loaded, or for a preset in
 // that of --weights.
-Result<Graph> with_weights(const Globals& globals, const Model& model, const Graph& built,
+Result<Graph> with_weights(const Globals& globals, const TunedModel& model, const Graph& built,
                            CpuDevice& device) {
   if (!model.weights) {
     VOLTA_TRY(const WeightFormat format, weight_format(globals));
@@ -127,7 +127,7 @@ Result<Graph> with_weights(const Globals& globals, const Model& model, const Gra
 }
 
 // The training graph: forward, and both gradients of every product. Its weights are not packed.
-Result<Graph> training_graph(const Model& model, const ModelWork& work) {
+Result<Graph> training_graph(const TunedModel& model, const ModelWork& work) {
   TrainingGraphOptions wanted = model.training;
   if (work.batch > 0) wanted.batch = work.batch;
   if (work.tokens > model.config.context) {
@@ -144,7 +144,7 @@ Result<Graph> training_graph(const Model& model, const ModelWork& work) {
 Result<std::vector<ShapeToTune>> shapes_of_model(const Globals& globals, const ModelWork& work,
                                                  CpuDevice& device) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const Model model,
+  VOLTA_TRY(const TunedModel model,
             work.preset.empty() ? read_model(globals, work, device) : open_preset(work));
   const bool all = work.phase.empty() || work.phase == "all";
   Shapes shapes(device);

@@ -31,7 +31,7 @@
 namespace volta::cli {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   std::string model;
   std::string base;  // --model
 };
@@ -123,7 +123,8 @@ Status check_run(const std::string& path, std::vector<Verified>& folders) {
 }
 
 // Compares the adapters with their base models. All adapters of a run have the same base.
-Status check_bases(const Globals& globals, const Options& options, std::vector<Verified>& folders) {
+Status check_bases(const Globals& globals, const VerifyOptions& options,
+                   std::vector<Verified>& folders) {
   const auto is_adapter = [](const Verified& folder) { return folder.check.adapter; };
   if (std::ranges::none_of(folders, is_adapter)) {
     if (options.base.empty()) return {};
@@ -253,7 +254,7 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
               fmt::format("{}: {}", model, counted(all, "finding")));
 }
 
-Status verify(const Globals& globals, const Options& options) {
+Status verify(const Globals& globals, const VerifyOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(globals.threads));
@@ -277,7 +278,7 @@ Status verify(const Globals& globals, const Options& options) {
 void add_verify(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("verify", "check a model, an adapter, or the checkpoints of a run");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   command
       ->add_option("path", options->model,
                    "model folder, .gguf file, adapter, or the folder of a training run")

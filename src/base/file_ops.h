@@ -12,6 +12,9 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
+/// The permissions of new folders, minus the umask.
+inline constexpr mode_t kFolderMode = 0777;
+
 /// Each method behaves like the POSIX function of the same name (-1 and errno on failure). The
 /// default implementation makes the system call.
 class FileOps {

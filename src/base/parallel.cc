@@ -22,7 +22,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -33,6 +32,7 @@
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -49,10 +49,8 @@ constexpr T part_begin(T n, T parts, T part) {
 }
 
 Result<int> threads_from_environment() {
-  const char* text = std::getenv("VOLTA_NUM_THREADS");
-  if (text == nullptr || std::string_view(text).empty()) {
-    return std::min(usable_cpu_count(), kMaxThreads);
-  }
+  const std::string_view text = environment("VOLTA_NUM_THREADS");
+  if (text.empty()) return std::min(usable_cpu_count(), kMaxThreads);
   return parse_int<int>(text, "VOLTA_NUM_THREADS", 1, kMaxThreads);
 }
 

@@ -20,11 +20,7 @@
 #include "base/system_error.h"
 
 namespace volta {
-namespace {
-
-constexpr mode_t kFolderMode = 0777;  // Minus the umask.
-
-}  // namespace
+namespace {}  // namespace
 
 bool path_exists(const std::string& path) {
   struct stat info = {};

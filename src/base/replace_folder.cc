@@ -22,7 +22,6 @@ namespace {
 
 // A file in a folder that is being replaced. It has the identity of the replacement. The old folder
 // may be removed only if the replacement is in its place.
-constexpr std::string_view kMark = kReplacedMark;
 constexpr int64_t kMaxMarkBytes = 256;
 // Suffix of the old folder's name during a replacement on file systems that cannot exchange
 // folders.
@@ -54,7 +53,7 @@ Result<std::string> identity(const std::string& path) {
 
 // Whether `folder` is the one that replaced `marked`, according to the mark in `marked`.
 bool is_replaced_by(const std::string& marked, const std::string& folder) {
-  const auto wanted = read_text_file(join_path(marked, kMark), kMaxMarkBytes);
+  const auto wanted = read_text_file(join_path(marked, kReplacedMark), kMaxMarkBytes);
   const auto there = identity(folder);
   return wanted && there && *wanted == *there;
 }
@@ -102,7 +101,7 @@ Status carry_over(const std::string& folder, const std::string& made,
                   std::span<const std::string_view> outdated) {
   VOLTA_TRY(const auto names, list_directory(folder));
   for (const std::string& name : names) {
-    if (name == kMark) continue;
+    if (name == kReplacedMark) continue;
     const std::string ours = join_path(made, name);
     if (is_there(ours)) {
       const std::string theirs = join_path(folder, name);
@@ -150,7 +149,7 @@ Status remove_replaced(const std::string& path, const std::string& folder) {
       return errno == ENOENT ? Status() : fail_to_write("rename", path, errno);
     }
   }
-  Status removed = remove_all(join_path(retired, kMark));
+  Status removed = remove_all(join_path(retired, kReplacedMark));
   if (removed) removed = remove_all(retired);
   // Another command on the same folder may be removing it at the same time.
   if (!removed && removed.error().code() == ErrorCode::kNotFound) return {};
@@ -185,7 +184,7 @@ Status replace_folder(const std::string& made, const std::string& folder,
   VOLTA_TRY(carry_over(folder, made, outdated));
   VOLTA_TRY(copy_mode(folder, made));
   VOLTA_TRY(const std::string successor, identity(made));
-  const std::string mark = join_path(folder, kMark);
+  const std::string mark = join_path(folder, kReplacedMark);
   const Status marked = write_file_atomic(mark, successor);
   Result<std::string> old = marked ? swap_folders(made, folder) : std::unexpected(marked.error());
   if (!old) {
@@ -207,7 +206,7 @@ bool is_left_of(const std::string& path, std::string_view folder_name) {
   const std::string name = file_name(path);
   if (!name.starts_with(folder_name)) return false;
   const std::string_view rest = std::string_view(name).substr(folder_name.size());
-  if (rest == kAside) return is_there(join_path(path, kMark));
+  if (rest == kAside) return is_there(join_path(path, kReplacedMark));
   return rest.starts_with('.') && is_temporary_name(name);
 }
 
@@ -218,7 +217,8 @@ Status recover_folder(const std::string& folder) {
   if (!names) return {};  // Nothing can be found there; this is no error.
   for (const std::string& name : *names) {
     const std::string path = join_path(parent, name);
-    if (!is_left_of(path, own) || !is_own_folder(path) || !is_there(join_path(path, kMark))) {
+    if (!is_left_of(path, own) || !is_own_folder(path) ||
+        !is_there(join_path(path, kReplacedMark))) {
       continue;
     }
     if (!is_there(folder)) {
@@ -232,8 +232,8 @@ Status recover_folder(const std::string& folder) {
                       path, folder, path));
     }
   }
-  remove_abandoned_temporaries(folder, kMark);
-  const std::string mark = join_path(folder, kMark);
+  remove_abandoned_temporaries(folder, kReplacedMark);
+  const std::string mark = join_path(folder, kReplacedMark);
   return is_own_folder(folder) && is_there(mark) ? remove_all(mark) : Status();
 }
 

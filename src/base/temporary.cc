@@ -20,10 +20,9 @@
 namespace volta {
 namespace {
 
-constexpr std::string_view kMark = ".tmp-volta-";
+constexpr std::string_view kTemporaryMark = ".tmp-volta-";
 constexpr std::size_t kDigits = 8;  // Of the random number and of the checksum, each.
 constexpr int kTries = 100;
-constexpr mode_t kFolderMode = 0777;  // Minus the umask.
 
 // The last digits of a temporary's name: a checksum of everything before them.
 std::string checksum(std::string_view name_and_number) {
@@ -47,7 +46,8 @@ std::string random_digits() {
 }
 
 std::string temporary_path(const std::string& target) {
-  const std::string name = fmt::format("{}{}{}", file_name(target), kMark, random_digits());
+  const std::string name =
+      fmt::format("{}{}{}", file_name(target), kTemporaryMark, random_digits());
   return join_path(parent_path(target), name + checksum(name));
 }
 
@@ -78,9 +78,9 @@ void remove_if_abandoned(const std::string& path) {
 }  // namespace
 
 bool is_temporary_name(std::string_view name) {
-  if (name.size() <= kMark.size() + 2 * kDigits) return false;
+  if (name.size() <= kTemporaryMark.size() + 2 * kDigits) return false;
   const std::string_view before = name.substr(0, name.size() - kDigits);
-  return before.substr(0, before.size() - kDigits).ends_with(kMark) &&
+  return before.substr(0, before.size() - kDigits).ends_with(kTemporaryMark) &&
          name.substr(before.size()) == checksum(before);
 }
 
@@ -90,7 +90,7 @@ void remove_abandoned_temporaries(const std::string& directory, std::string_view
   for (const std::string& name : *names) {
     if (!is_temporary_name(name)) continue;
     const std::string_view stem =
-        std::string_view(name).substr(0, name.size() - kMark.size() - 2 * kDigits);
+        std::string_view(name).substr(0, name.size() - kTemporaryMark.size() - 2 * kDigits);
     if (target.empty() || stem == target) remove_if_abandoned(join_path(directory, name));
   }
 }

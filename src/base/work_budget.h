@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +22,10 @@ struct WorkLimits {
   std::uint64_t steps = 0;  ///< Steps of about 10 ns each.
   std::uint64_t bytes = 0;  ///< Bytes by which results may grow.
 };
+
+/// For work that may take as many steps as it likes, and allocates nothing that counts.
+inline constexpr WorkLimits kAnyNumberOfSteps{.steps = std::numeric_limits<std::uint64_t>::max(),
+                                              .bytes = 0};
 
 /// The limits for converting `input_bytes` bytes of text to tokens, or tokens of that many bytes to
 /// text: 256 steps and 64 bytes per byte of input, plus 16 million steps and 1 MiB.

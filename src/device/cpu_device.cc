@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/environment.h"
 #include "device/cpu_dispatch.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/matmul_tile.h"
@@ -76,8 +76,8 @@ std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) 
 
 Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
   if (!wanted) {
-    const char* word = std::getenv("VOLTA_SIMD");
-    if (word == nullptr || std::string_view(word).empty()) return cpu::best_simd();
+    const std::string_view word = environment("VOLTA_SIMD");
+    if (word.empty()) return cpu::best_simd();
     VOLTA_TRY(wanted, parse_simd(word));
   }
   if (!cpu::simd_available(*wanted)) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "base/environment.h"
 
 namespace volta {
 
@@ -27,9 +28,8 @@ constexpr int kLeastArchitecture = 80;
 
 // VOLTA_CUDA_ARCH: kernels for this compute capability at most, e.g. 80 on a GPU of 90.
 Result<int> limit_architecture(int architecture) {
-  const char* const word = std::getenv("VOLTA_CUDA_ARCH");
-  if (word == nullptr || *word == '\0') return architecture;
-  const std::string_view text = word;
+  const std::string_view text = environment("VOLTA_CUDA_ARCH");
+  if (text.empty()) return architecture;
   int wanted = 0;
   const auto [end, error] = std::from_chars(text.begin(), text.end(), wanted);
   if (error != std::errc() || end != text.end() || wanted < kLeastArchitecture ||

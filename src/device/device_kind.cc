@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
+#include "base/environment.h"
 #include "device/cuda_device.h"
 
 namespace volta {
@@ -46,8 +46,8 @@ Result<DeviceChoice> DeviceChoice::parse(std::string_view word, std::string_view
 }
 
 Result<DeviceChoice> DeviceChoice::detect() {
-  const char* word = std::getenv("VOLTA_DEVICE");
-  return parse(word == nullptr || std::string_view(word).empty() ? "auto" : word, "VOLTA_DEVICE");
+  const std::string_view word = environment("VOLTA_DEVICE");
+  return parse(word.empty() ? "auto" : word, "VOLTA_DEVICE");
 }
 
 Result<DeviceKind> DeviceKind::parse(std::string_view word, std::string_view source) {

@@ -21,11 +21,9 @@
 
 namespace volta {
 
-namespace {
-
 // The sums over the calls of one source. They are apart from the texts, so that a plan's hot
 // numbers are close together.
-struct Sums {
+struct ProfileSums {
   std::int64_t calls = 0;
   std::int64_t total_ns = 0;
   std::int64_t min_ns = std::numeric_limits<std::int64_t>::max();
@@ -38,6 +36,8 @@ struct Sums {
     max_ns = std::max(max_ns, ns);
   }
 };
+
+namespace {
 
 std::vector<TensorSpec> specs_of(std::span<const View> views) {
   std::vector<TensorSpec> specs;
@@ -64,7 +64,7 @@ ProfileSource describe_source(const OpCall& call) {
 }
 
 // Adds a source's sums to the row of its group.
-void add_to_row(ProfileRow& row, const ProfileSource& source, const Sums& sums) {
+void add_to_row(ProfileRow& row, const ProfileSource& source, const ProfileSums& sums) {
   row.min_ns = row.calls == 0 ? sums.min_ns : std::min(row.min_ns, sums.min_ns);
   row.max_ns = std::max(row.max_ns, sums.max_ns);
   row.calls += sums.calls;
@@ -146,7 +146,7 @@ class ProfilingDevice::Recorder {
 
   void reset() {
     const std::lock_guard lock(mutex_);
-    std::ranges::fill(sums_, Sums{});
+    std::ranges::fill(sums_, ProfileSums{});
     executions_ = 0;
     event_count_ = 0;
     origin_ns_ = monotonic_nanoseconds();
@@ -189,7 +189,7 @@ class ProfilingDevice::Recorder {
 
   mutable std::mutex mutex_;
   std::vector<ProfileSource> sources_;
-  std::vector<Sums> sums_;  ///< One per source.
+  std::vector<ProfileSums> sums_;  ///< One per source.
   std::unordered_map<std::string, std::int32_t> source_index_;
   std::vector<std::thread::id> threads_;
   HeapArray<ProfileEvent> ring_;

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "nn/weight_names.h"
 
@@ -20,14 +21,13 @@ namespace volta {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";  // Prefix of every tensor's name.
-constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 24;
 
 // Keys that this file reads.
 constexpr std::array<std::string_view, 9> kReadKeys = {
     "peft_type",      "r",         "lora_alpha", "lora_dropout",     "use_rslora",
     "target_modules", "task_type", "bias",       "init_lora_weights"};
 // Keys that do not affect what an adapter computes.
-constexpr std::array<std::string_view, 9> kFreeKeys = {
+constexpr std::array<std::string_view, 9> kFreeAdapterKeys = {
     "base_model_name_or_path", "revision",       "auto_mapping",
     "inference_mode",          "peft_version",   "fan_in_fan_out",
     "megatron_core",           "runtime_config", "qalora_group_size"};
@@ -55,7 +55,7 @@ Status check_keys(const JsonRef& root) {
   if (members == nullptr) return {};  // get_string() has reported this.
   for (const auto& [key, value] : *members) {
     if (std::ranges::find(kReadKeys, key) != kReadKeys.end()) continue;
-    if (std::ranges::find(kFreeKeys, key) != kFreeKeys.end()) continue;
+    if (std::ranges::find(kFreeAdapterKeys, key) != kFreeAdapterKeys.end()) continue;
     if (!is_neutral(value)) return unsupported(root, key, value);
   }
   return {};

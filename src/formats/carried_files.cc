@@ -11,12 +11,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "formats/json_value.h"
+#include "formats/model_config.h"
 
 namespace volta {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxConfigBytes = 16 * kMiB;
 
 // The largest files known: tokenizer.json 33 MB, other vocabularies 8 MB, tokenizer_config.json
 // 1.2 MB.

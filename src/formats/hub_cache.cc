@@ -7,12 +7,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -66,11 +66,6 @@ std::string folder_of(const HubName& name) {
     folder.replace(slash, 1, "--");
   }
   return folder;
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 std::string download_command(const HubName& name) {
@@ -175,12 +170,12 @@ std::optional<HubName> parse_hub_name(std::string_view text) {
 }
 
 std::string hub_cache_folder() {
-  if (std::string folder = variable("HF_HUB_CACHE"); !folder.empty()) return folder;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return join_path(home, "hub");
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const auto folder = environment("HF_HUB_CACHE"); !folder.empty()) return std::string(folder);
+  if (const auto home = environment("HF_HOME"); !home.empty()) return join_path(home, "hub");
+  if (const auto cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
     return join_path(cache, "huggingface/hub");
   }
-  const std::string home = variable("HOME");
+  const std::string_view home = environment("HOME");
   return home.empty() ? "" : join_path(home, ".cache/huggingface/hub");
 }
 

@@ -18,8 +18,6 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
-
 // Volta's own keys: one per field, with the field's name.
 template <typename Config, typename Visitor>
 void visit_sizes(Config& c, Visitor&& visit) {
@@ -80,7 +78,7 @@ bool same_list(const JsonValue& a, const JsonValue& b) {
 }
 
 // Keys that do not describe the architecture and that other tools often set.
-constexpr std::array<std::string_view, 10> kFreeKeys = {
+constexpr std::array<std::string_view, 10> kFreeConfigKeys = {
     "architectures", "dtype",      "torch_dtype", "bos_token_id",      "eos_token_id",
     "attn_pdrop",    "embd_pdrop", "resid_pdrop", "initializer_range", "volta"};
 
@@ -102,7 +100,7 @@ Status check_agreement(const JsonValue& found, const JsonValue& wanted, const st
                                                      path, found.leaf_text()));
   }
   for (const auto& [key, value] : *members) {
-    if (std::ranges::find(kFreeKeys, key) != kFreeKeys.end()) continue;
+    if (std::ranges::find(kFreeConfigKeys, key) != kFreeConfigKeys.end()) continue;
     const JsonValue* other = found.find(key);
     if (other == nullptr || other->is_null()) continue;
     VOLTA_TRY(
@@ -226,7 +224,7 @@ Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
       field = static_cast<std::remove_reference_t<decltype(field)>>(*result);
     }
   };
-  visit_sizes(c, [&](auto key, auto& field) { keep(ref.get_int(key, 0, kMaxSize), field); });
+  visit_sizes(c, [&](auto key, auto& field) { keep(ref.get_int(key, 0, kMaxConfigSize), field); });
   visit_flags(c, [&](auto key, auto& field) { keep(ref.get_bool(key), field); });
   visit_floats(c, [&](auto key, auto& field) { keep(ref.get_float(key), field); });
   keep(ref.get_int("window", 0, 1 << 30), c.window);

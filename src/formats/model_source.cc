@@ -30,7 +30,6 @@ struct ModelSource::Document {
 
 namespace {
 
-constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 constexpr std::int64_t kMaxTemplateBytes = 1 << 20;
 constexpr std::array<std::string_view, 7> kSpecialTokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};

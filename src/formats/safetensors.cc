@@ -17,7 +17,7 @@ namespace {
 // A tensor has 7 values with its names, so these are some 75,000 tensors.
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
 constexpr std::int64_t kMaxHeaderValues = std::int64_t{512} << 10;
-constexpr std::size_t kMaxName = 4096;
+constexpr std::size_t kMaxTensorName = 4096;
 constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and offsets are few.
 constexpr std::size_t kDataAlignment = 64;
 
@@ -182,7 +182,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
       VOLTA_TRY(header.metadata, parse_metadata(ref));
       continue;
     }
-    if (key.empty() || key.size() > kMaxName) return damaged("a tensor name is empty or too long");
+    if (key.empty() || key.size() > kMaxTensorName)
+      return damaged("a tensor name is empty or too long");
     VOLTA_TRY(SafetensorsEntry entry, parse_entry(key, ref));
     header.entries.push_back(std::move(entry));
   }

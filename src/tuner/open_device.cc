@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "base/environment.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
 #include "tuner/tuning_cache.h"
@@ -14,8 +14,7 @@
 namespace volta {
 
 Result<std::shared_ptr<const cpu::MatMulTuning>> load_tuning(cpu::Simd simd) {
-  const char* word = std::getenv("VOLTA_TUNING");
-  const std::string_view wanted = word == nullptr ? "" : word;
+  const std::string_view wanted = environment("VOLTA_TUNING");
   if (wanted == "off") return nullptr;
   if (!wanted.empty() && wanted != "on") {
     return fail(ErrorCode::kInvalidArgument,

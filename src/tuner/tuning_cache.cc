@@ -8,12 +8,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/parallel.h"
@@ -146,13 +146,6 @@ Status merge(std::vector<TuningEntry>& entries, std::span<const TuningEntry> mor
                           kMostTuningEntries));
 }
 
-// An environment variable; nothing if it is not set or empty.
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || std::string_view(value).empty()) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b) {
@@ -238,15 +231,15 @@ TuningCache::TuningCache(std::string directory, CpuSignature signature)
 
 Result<TuningCache> TuningCache::open() {
   constexpr std::string_view kFolder = "matmul_tuning";
-  if (const auto cache = environment("VOLTA_CACHE_DIR")) {
-    return TuningCache(join_path(*cache, kFolder), cpu_signature());
+  if (const auto cache = environment("VOLTA_CACHE_DIR"); !cache.empty()) {
+    return TuningCache(join_path(cache, kFolder), cpu_signature());
   }
-  const auto home = environment("HOME");
-  if (!home) {
+  const std::string_view home = environment("HOME");
+  if (home.empty()) {
     return fail(ErrorCode::kIo,
                 "there is no place for tuning results: set VOLTA_CACHE_DIR to a folder, or HOME");
   }
-  return TuningCache(join_path(join_path(*home, ".volta"), kFolder), cpu_signature());
+  return TuningCache(join_path(join_path(home, ".volta"), kFolder), cpu_signature());
 }
 
 std::string TuningCache::path() const {

@@ -50,6 +50,11 @@ std::string known_ggml_types();
 /// when Volta has no such format or the type has no blocks.
 Quant ggml_quant(GgmlType type);
 
+/// Values that loops over a tensor convert per call, a multiple of every block, and how many calls
+/// go by until they ask whether they are interrupted: a few milliseconds.
+inline constexpr std::int64_t kGgmlPiece = 4096;
+inline constexpr std::int64_t kGgmlPiecesPerCheck = 256;
+
 /// Converts whole blocks to f32 as ggml defines each format, with products and sums rounded to f32
 /// in ggml's order. `blocks` holds values.size() / block_values blocks.
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);

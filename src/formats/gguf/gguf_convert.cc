@@ -32,8 +32,6 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kPiece = 4096;  // Values quantised per call; a multiple of every block.
-constexpr std::int64_t kPiecesBetweenQuestions = 256;  // A few milliseconds.
 constexpr std::size_t kBytesBetweenQuestions = std::size_t{32} << 20;
 
 // No model can run with such values, so they are not converted.
@@ -152,21 +150,21 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
   const bool same = output.layout == GgufLayout::kSame || output.layout == GgufLayout::kPlusOne;
   const std::int64_t rows = same ? 1 : shape[0], columns = shape.elements() / rows;
   const bool transposed = output.layout == GgufLayout::kTransposed;
-  std::array<float, kPiece> piece{};
-  std::array<std::byte, kPiece * sizeof(float)> blocks{};
+  std::array<float, kGgmlPiece> piece{};
+  std::array<std::byte, kGgmlPiece * sizeof(float)> blocks{};
   const GgmlTypeInfo& info = ggml_type_info(output.spec.type);
-  std::int64_t until_question = kPiecesBetweenQuestions;
+  std::int64_t until_question = kGgmlPiecesPerCheck;
   for (std::int64_t row = 0; row < rows; ++row) {
     // The first element of GGUF's row `row` in the tensor of Hugging Face.
     const std::int64_t begin = transposed ? row
                                : same     ? 0
                                           : gguf_row_source(row, head_dim) * columns;
-    for (std::int64_t column = 0; column < columns; column += kPiece) {
+    for (std::int64_t column = 0; column < columns; column += kGgmlPiece) {
       if (--until_question < 0) {
-        until_question = kPiecesBetweenQuestions;
+        until_question = kGgmlPiecesPerCheck;
         if (interrupted()) return stopped();
       }
-      const std::int64_t count = std::min(kPiece, columns - column);
+      const std::int64_t count = std::min(kGgmlPiece, columns - column);
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
       source.get(begin + column * stride, stride, values);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxTensors = 1 << 20;
 constexpr std::uint64_t kMaxKeys = 1 << 16;
-constexpr std::uint64_t kMaxName = 4096;
+constexpr std::uint64_t kMaxGgufName = 4096;
 constexpr std::uint32_t kMaxDims = 4;            // As in ggml.
 constexpr int kMaxDepth = 8;                     // Of nested arrays.
 constexpr std::uint64_t kMaxElements = 1 << 24;  // In all arrays together.
@@ -155,7 +155,7 @@ Result<std::vector<GgufEntry>> read_metadata(Cursor& in, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     GgufEntry entry;
     VOLTA_TRY(entry.key, in.string());
-    if (entry.key.empty() || entry.key.size() > kMaxName || find_invalid_utf8(entry.key)) {
+    if (entry.key.empty() || entry.key.size() > kMaxGgufName || find_invalid_utf8(entry.key)) {
       return in.damaged("a metadata key is empty, too long or not UTF-8");
     }
     VOLTA_TRY(const auto type, in.number<std::uint32_t>());
@@ -191,7 +191,7 @@ std::optional<std::int64_t> tensor_bytes(const GgmlTypeInfo& info,
 Result<GgufTensor> read_tensor(Cursor& in) {
   GgufTensor tensor;
   VOLTA_TRY(tensor.name, in.string());
-  if (tensor.name.empty() || tensor.name.size() > kMaxName || find_invalid_utf8(tensor.name)) {
+  if (tensor.name.empty() || tensor.name.size() > kMaxGgufName || find_invalid_utf8(tensor.name)) {
     return in.damaged("a tensor name is empty, too long or not UTF-8");
   }
   VOLTA_TRY(const auto rank, in.number<std::uint32_t>());

@@ -52,12 +52,12 @@ constexpr std::array kBlock = {
     Name{&WeightNames::down, "ffn_down", Role::kMatrix, Half::kMlp},
 };
 
-constexpr std::array kGemma2Numbers = {
+constexpr std::array kGgufGemma2Numbers = {
     GgufNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0f},
     GgufNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0f}};
-constexpr std::array kGemma3Numbers = {
+constexpr std::array kGgufGemma3Numbers = {
     GgufNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap}};
-constexpr std::array kGraniteNumbers = {
+constexpr std::array kGgufGraniteNumbers = {
     GgufNumber{"embedding_scale", &TransformerConfig::embedding_scale},
     GgufNumber{"attention.scale", &TransformerConfig::attention_scale},
     GgufNumber{"residual_scale", &TransformerConfig::residual_scale},
@@ -93,7 +93,7 @@ constexpr std::array kArchitectures = {
                      .gemma = true,
                      .window = 4096,
                      .layers_scaled_by_width = 46,
-                     .numbers = kGemma2Numbers},
+                     .numbers = kGgufGemma2Numbers},
     GgufArchitecture{.name = "gemma3",
                      .families = {"gemma3_text"},
                      .naming = WeightNaming::kGemma,
@@ -103,12 +103,12 @@ constexpr std::array kArchitectures = {
                      .gemma = true,
                      .local_theta = 10000.0,
                      .layers_scaled_by_width = 62,
-                     .numbers = kGemma3Numbers},
+                     .numbers = kGgufGemma3Numbers},
     GgufArchitecture{.name = "granite",
                      .families = {"granite"},
                      .rotary_pairs = true,
                      .rope_switch = true,
-                     .numbers = kGraniteNumbers},
+                     .numbers = kGgufGraniteNumbers},
 };
 
 // The numbers of every n-th layer of a model.

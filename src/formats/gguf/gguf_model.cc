@@ -13,16 +13,13 @@
 
 #include "base/memory.h"
 #include "formats/gguf/gguf_rope.h"
+#include "formats/model_config.h"
 #include "nn/weight_names.h"
 #include "tensor/float16.h"
 #include "tensor/weight_format.h"
 
 namespace volta {
 namespace {
-
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
-constexpr std::int64_t kPiece = 4096;  // Values dequantised per call; a multiple of every block.
-constexpr std::int64_t kPiecesBetweenQuestions = 256;  // A few milliseconds.
 
 // The metadata keys of one architecture: "llama." + "block_count".
 class Keys {
@@ -31,10 +28,10 @@ class Keys {
       : file_(file), architecture_(architecture) {}
   std::string name(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
   Result<std::int64_t> size(std::string_view key) const {
-    return file_.get_int(name(key), 1, kMaxSize);
+    return file_.get_int(name(key), 1, kMaxConfigSize);
   }
   Result<std::int64_t> size_or(std::string_view key, std::int64_t fallback) const {
-    return file_.get_int_or(name(key), fallback, 0, kMaxSize);
+    return file_.get_int_or(name(key), fallback, 0, kMaxConfigSize);
   }
   Result<double> number(std::string_view key) const { return file_.get_float(name(key)); }
   Result<double> number_or(std::string_view key, double fallback) const {
@@ -97,7 +94,7 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
   VOLTA_TRY(const std::int64_t rotary,
-            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxSize));
+            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxConfigSize));
   if (rotary != c.head_dim) {
     if (!architecture.partial_rotation) {
       return unsupported(file,
@@ -296,16 +293,16 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                 fmt::format("{}: tensor '{}': a vector of a quantised type is not supported",
                             file.path(), parameter.tensor->name));
   }
-  std::array<float, kPiece> piece{};
+  std::array<float, kGgmlPiece> piece{};
   std::int64_t until_question = 0;
   for (std::int64_t row = 0; row < rows.count; ++row) {
-    for (std::int64_t column = 0; column < rows.columns; column += kPiece) {
+    for (std::int64_t column = 0; column < rows.columns; column += kGgmlPiece) {
       if (--until_question < 0) {
-        until_question = kPiecesBetweenQuestions;
+        until_question = kGgmlPiecesPerCheck;
         if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
       }
-      const auto values =
-          std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, rows.columns - column)));
+      const auto values = std::span(piece).first(
+          static_cast<std::size_t>(std::min(kGgmlPiece, rows.columns - column)));
       file.read_values(*parameter.tensor, row * rows.columns + column, values);
       if (rows.layout == GgufLayout::kPlusOne) {
         for (float& value : values) value -= 1.0f;
@@ -367,7 +364,7 @@ Result<Tensor> GgufWeights::read_blocks(const GgufParameter& parameter,
   const auto rows = static_cast<std::size_t>(spec.shape[0]);
   const std::size_t row_bytes = from.size() / rows;
   for (std::size_t row = 0; row < rows; ++row) {
-    if (row % kPiecesBetweenQuestions == 0 && interrupted && interrupted()) {
+    if (row % kGgmlPiecesPerCheck == 0 && interrupted && interrupted()) {
       return fail(ErrorCode::kInterrupted, "interrupted");
     }
     const auto place =

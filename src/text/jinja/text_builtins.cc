@@ -132,7 +132,7 @@ constexpr std::array kMethods = {
     Builtin{"title", change<Letters::kTitle>},
     Builtin{"upper", change<Letters::kUpper>},
 };
-constexpr std::array kFilters = {
+constexpr std::array kTextFilters = {
     Builtin{"capitalize", change<Letters::kCapital>},
     Builtin{"indent", indent, {"width", "first", "blank"}},
     Builtin{"lower", change<Letters::kLower>},
@@ -145,6 +145,6 @@ constexpr std::array kFilters = {
 }  // namespace
 
 std::span<const Builtin> text_methods() { return kMethods; }
-std::span<const Builtin> text_filters() { return kFilters; }
+std::span<const Builtin> text_filters() { return kTextFilters; }
 
 }  // namespace volta::jinja

@@ -366,7 +366,7 @@ Result<Value> strftime_now(const Call& call) {
 
 // --- The tables ----------------------------------------------------------------------------------
 
-constexpr std::array kFilters = {
+constexpr std::array kValueFilters = {
     Builtin{"count", length_of},
     Builtin{"d", default_value, {"default_value", "boolean"}},
     Builtin{"default", default_value, {"default_value", "boolean"}},
@@ -426,7 +426,7 @@ constexpr std::array kFunctions = {
 
 }  // namespace
 
-std::span<const Builtin> filters() { return kFilters; }
+std::span<const Builtin> filters() { return kValueFilters; }
 std::span<const Builtin> dict_methods() { return kDictMethods; }
 std::span<const Builtin> tests() { return kTests; }
 std::span<const Builtin> functions() { return kFunctions; }

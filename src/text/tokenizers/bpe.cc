@@ -20,7 +20,7 @@ constexpr std::size_t kShortWord = 32;
 constexpr std::size_t kTableEnd = 0x3000;
 // The maximum for the prefix and the suffix; "</w>" has 4 bytes.
 constexpr std::size_t kMaxAffixBytes = 64;
-constexpr std::string_view kComponent = "model BPE";
+constexpr std::string_view kBpeComponent = "model BPE";
 constexpr std::size_t kBlock = 4096;          // Symbols of a word between two budget checks.
 constexpr std::uint64_t kStepsPerMerge = 16;  // A heap at random places of a long word.
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
@@ -73,7 +73,7 @@ Status Bpe::read_merges(const JsonRef& json, WorkBudget& budget) {
   }
   std::uint32_t rank = 0;
   for (const JsonValue& item : *list) {
-    VOLTA_TRY(budget.spend(kStepsPerToken, kComponent));
+    VOLTA_TRY(budget.spend(kStepsPerToken, kBpeComponent));
     const std::string* line = item.if_string();
     if (line != nullptr && line->starts_with("#version")) continue;
     const JsonValue::Array* pair = item.if_array();
@@ -148,7 +148,7 @@ Status Bpe::prepare_bytes() {
 
 Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                      WorkBudget& budget) const {
-  VOLTA_TRY(budget.spend(1, kComponent));
+  VOLTA_TRY(budget.spend(1, kBpeComponent));
   if (ignore_merges_) {
     if (const auto id = (byte_words_ ? words_ : vocabulary_).find(word)) {
       ids.push_back(*id);
@@ -165,7 +165,7 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
   std::size_t part = begin;
   for (std::size_t i = 0; i < symbols.size(); ++i) {
     if (i % kBlock == 0) {
-      VOLTA_TRY(budget.spend(8 * std::min(kBlock, symbols.size() - i), kComponent));
+      VOLTA_TRY(budget.spend(8 * std::min(kBlock, symbols.size() - i), kBpeComponent));
     }
     const bool joint = i > 0 && joints_.find(static_cast<std::uint64_t>(symbols[i - 1]) << 32 |
                                              static_cast<std::uint32_t>(symbols[i])) != nullptr;
@@ -238,7 +238,7 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
     symbols.push_back(id);
   };
   if (byte_words_) {
-    VOLTA_TRY(budget.spend(8 * word.size(), kComponent));
+    VOLTA_TRY(budget.spend(8 * word.size(), kBpeComponent));
     for (const char c : word) {
       const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
       if (id >= 0) {
@@ -252,7 +252,7 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
     for (std::size_t at = 0; at < word.size();) {
       if (at >= counted) {  // A word may be a whole text.
         const std::size_t block = std::min(kBlock, word.size() - at);
-        VOLTA_TRY(budget.spend(8 * block, kComponent));
+        VOLTA_TRY(budget.spend(8 * block, kBpeComponent));
         counted = at + block;
       }
       const std::size_t length = unicode::character_at(word, at).length;
@@ -319,7 +319,7 @@ Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
   };
   std::vector<Link> links(s.size());
   for (std::uint32_t i = 0; i < s.size(); ++i) {
-    VOLTA_TRY(budget.spend(2, kComponent));
+    VOLTA_TRY(budget.spend(2, kBpeComponent));
     links[i] = {i == 0 ? kEnd : i - 1, i + 1 == s.size() ? kEnd : i + 1};
     if (i + 1 < s.size()) consider(i, i + 1);
   }
@@ -328,7 +328,7 @@ Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
     if (consider(at, next)) std::ranges::push_heap(heap, std::greater());
   };
   while (!heap.empty()) {
-    VOLTA_TRY(budget.spend(kStepsPerMerge, kComponent));
+    VOLTA_TRY(budget.spend(kStepsPerMerge, kBpeComponent));
     const std::int32_t id = merged_ids_[heap.front() >> 32];
     const auto at = static_cast<std::uint32_t>(heap.front());
     std::ranges::pop_heap(heap, std::greater());

@@ -24,9 +24,8 @@ namespace {
 
 using Pair = std::pair<std::int32_t, std::int32_t>;
 
-constexpr std::string_view kComponent = "training the tokenizer";
+constexpr std::string_view kTrainerComponent = "training the tokenizer";
 // The work is limited only by the text and the size of the vocabulary.
-constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
 
 // Hashes strings of the text with a random seed, because the text may come from anyone.
 struct SeededHash {
@@ -49,7 +48,7 @@ Result<std::vector<Word>> count_words(std::string_view text,
   std::unordered_map<std::string_view, std::size_t, SeededHash> places;
   std::vector<Word> words;
   for (const Span& span : spans) {
-    VOLTA_TRY(budget.spend(8, kComponent));
+    VOLTA_TRY(budget.spend(8, kTrainerComponent));
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
     const auto [place, added] = places.emplace(word, words.size());
     if (!added) {
@@ -61,7 +60,7 @@ Result<std::vector<Word>> count_words(std::string_view text,
         words.emplace_back(Word{.symbols = {}, .count = 1}).symbols;
     symbols.reserve(word.size());
     for (const char c : word) {
-      VOLTA_TRY(budget.spend(1, kComponent));
+      VOLTA_TRY(budget.spend(1, kTrainerComponent));
       symbols.push_back(bytes[static_cast<unsigned char>(c)]);
     }
   }
@@ -77,7 +76,7 @@ class Trainer {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const Word& word = words_[i];
       for (std::size_t j = 0; j + 1 < word.symbols.size(); ++j) {
-        VOLTA_TRY(budget.spend(4, kComponent));
+        VOLTA_TRY(budget.spend(4, kTrainerComponent));
         add({word.symbols[j], word.symbols[j + 1]}, word.count, i);
       }
     }
@@ -149,7 +148,7 @@ class Trainer {
     std::vector<std::int32_t>& s = word.symbols;
     std::size_t out = 0;
     for (std::size_t i = 0; i < s.size(); ++out) {
-      VOLTA_TRY(budget.spend(1, kComponent));
+      VOLTA_TRY(budget.spend(1, kTrainerComponent));
       const bool found = i + 1 < s.size() && s[i] == pair.first && s[i + 1] == pair.second;
       if (!found) {
         s[out] = s[i++];
@@ -262,7 +261,7 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
     append_utf8(tokens.emplace_back(), character);
   }
   std::string storage;
-  WorkBudget budget(kNoLimits, options.interrupted);
+  WorkBudget budget(kAnyNumberOfSteps, options.interrupted);
   VOLTA_TRY(auto words, count_words(unicode::repair_utf8(text, storage), bytes, budget));
   Trainer trainer(options.min_count);
   VOLTA_TRY(trainer.add_words(std::move(words), budget));

@@ -12,7 +12,7 @@
 namespace volta::tokenizers {
 namespace {
 
-class Gather final : public DecodeStage {
+class GatherStage final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (chunk.begins) finish(out);
@@ -27,7 +27,7 @@ class Gather final : public DecodeStage {
   std::optional<std::string> token_;
 };
 
-class ByteLevel final : public DecodeStage {
+class ByteLevelStage final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     // A token with a character that represents no byte stays unchanged.
@@ -75,7 +75,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(value);
 }
 
-class ByteFallback final : public DecodeStage {
+class ByteFallbackStage final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (const auto byte = byte_of(chunk.text)) {
@@ -99,7 +99,7 @@ class ByteFallback final : public DecodeStage {
   std::string bytes_;
 };
 
-class Fuse final : public DecodeStage {
+class FuseStage final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     out.push_back({std::move(chunk.text), std::exchange(first_, false)});
@@ -109,9 +109,9 @@ class Fuse final : public DecodeStage {
   bool first_ = true;
 };
 
-class Strip final : public DecodeStage {
+class StripStage final : public DecodeStage {
  public:
-  explicit Strip(const StripDecode& step) : step_(step) {}
+  explicit StripStage(const StripDecode& step) : step_(step) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (chunk.begins) {
       held_ = 0;  // The held copies ended the token before, so they are cut.
@@ -174,9 +174,9 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-class WordPiece final : public DecodeStage {
+class WordPieceStage final : public DecodeStage {
  public:
-  explicit WordPiece(const WordPieceDecode& step) : step_(step) {}
+  explicit WordPieceStage(const WordPieceDecode& step) : step_(step) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (!std::exchange(first_, false)) {
       if (chunk.text.starts_with(step_.prefix)) {
@@ -194,9 +194,9 @@ class WordPiece final : public DecodeStage {
   bool first_ = true;
 };
 
-class Metaspace final : public DecodeStage {
+class MetaspaceStage final : public DecodeStage {
  public:
-  explicit Metaspace(const MetaspaceDecode& step) : step_(step) {}
+  explicit MetaspaceStage(const MetaspaceDecode& step) : step_(step) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     const bool drop = std::exchange(first_, false) && step_.drops_first;
     replace_all(chunk.text, step_.replacement, drop ? "" : " ");
@@ -208,9 +208,9 @@ class Metaspace final : public DecodeStage {
   bool first_ = true;
 };
 
-class Bpe final : public DecodeStage {
+class BpeStage final : public DecodeStage {
  public:
-  explicit Bpe(const BpeDecode& step) : step_(step) {}
+  explicit BpeStage(const BpeDecode& step) : step_(step) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     emit(" ", out);
     held_ = std::move(chunk);
@@ -227,7 +227,7 @@ class Bpe final : public DecodeStage {
   std::optional<Chunk> held_;
 };
 
-class Spaces final : public DecodeStage {
+class SpacesStage final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (!std::exchange(first_, false)) chunk.text.insert(0, " ");
@@ -238,9 +238,9 @@ class Spaces final : public DecodeStage {
   bool first_ = true;
 };
 
-class Replace final : public DecodeStage {
+class ReplaceStage final : public DecodeStage {
  public:
-  explicit Replace(const ReplaceStep& step) : step_(step), budget_(text_work_limits(0)) {}
+  explicit ReplaceStage(const ReplaceStep& step) : step_(step), budget_(text_work_limits(0)) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     // A token stays unchanged if the pattern fails on it or the budget for all tokens is spent.
     budget_.add_input(chunk.text.size());
@@ -256,20 +256,26 @@ class Replace final : public DecodeStage {
 
 struct Make {
   using Stage = std::unique_ptr<DecodeStage>;
-  Stage operator()(const ByteLevelDecode&) const { return std::make_unique<ByteLevel>(); }
-  Stage operator()(const ByteFallbackDecode&) const { return std::make_unique<ByteFallback>(); }
-  Stage operator()(const FuseDecode&) const { return std::make_unique<Fuse>(); }
-  Stage operator()(const StripDecode& step) const { return std::make_unique<Strip>(step); }
-  Stage operator()(const WordPieceDecode& step) const { return std::make_unique<WordPiece>(step); }
-  Stage operator()(const MetaspaceDecode& step) const { return std::make_unique<Metaspace>(step); }
-  Stage operator()(const BpeDecode& step) const { return std::make_unique<Bpe>(step); }
-  Stage operator()(const SpacesDecode&) const { return std::make_unique<Spaces>(); }
-  Stage operator()(const ReplaceStep& step) const { return std::make_unique<Replace>(step); }
+  Stage operator()(const ByteLevelDecode&) const { return std::make_unique<ByteLevelStage>(); }
+  Stage operator()(const ByteFallbackDecode&) const {
+    return std::make_unique<ByteFallbackStage>();
+  }
+  Stage operator()(const FuseDecode&) const { return std::make_unique<FuseStage>(); }
+  Stage operator()(const StripDecode& step) const { return std::make_unique<StripStage>(step); }
+  Stage operator()(const WordPieceDecode& step) const {
+    return std::make_unique<WordPieceStage>(step);
+  }
+  Stage operator()(const MetaspaceDecode& step) const {
+    return std::make_unique<MetaspaceStage>(step);
+  }
+  Stage operator()(const BpeDecode& step) const { return std::make_unique<BpeStage>(step); }
+  Stage operator()(const SpacesDecode&) const { return std::make_unique<SpacesStage>(); }
+  Stage operator()(const ReplaceStep& step) const { return std::make_unique<ReplaceStage>(step); }
 };
 
 }  // namespace
 
 std::unique_ptr<DecodeStage> make_stage(const DecodeStep& step) { return visit_step(Make{}, step); }
-std::unique_ptr<DecodeStage> make_gather_stage() { return std::make_unique<Gather>(); }
+std::unique_ptr<DecodeStage> make_gather_stage() { return std::make_unique<GatherStage>(); }
 
 }  // namespace volta::tokenizers

@@ -43,7 +43,7 @@ Growth growth(const DecodeStep& step) {
   return {};
 }
 
-Result<MetaspaceDecode> parse_metaspace(const JsonRef& json) {
+Result<MetaspaceDecode> parse_metaspace_decode(const JsonRef& json) {
   MetaspaceDecode step;
   VOLTA_TRY(step.replacement, json.get_string_or("replacement", "\u2581"));
   VOLTA_TRY(check_step_text(step.replacement, json, "replacement"));
@@ -99,7 +99,7 @@ Status Decoder::parse_into(const JsonRef& json, int depth) {
     VOLTA_TRY(ReplaceStep step, parse_replace(json));
     steps_.emplace_back(std::move(step));
   } else if (type == "Metaspace") {
-    VOLTA_TRY(MetaspaceDecode step, parse_metaspace(json));
+    VOLTA_TRY(MetaspaceDecode step, parse_metaspace_decode(json));
     steps_.emplace_back(std::move(step));
   } else if (type == "WordPiece") {
     WordPieceDecode step;

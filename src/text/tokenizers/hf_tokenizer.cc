@@ -14,8 +14,6 @@
 namespace volta::tokenizers {
 namespace {
 
-constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
-
 // The parts of `ranges` inside a segment, with offsets from its beginning. Ranges that end before
 // the segment are removed from `ranges`.
 std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, const Segment& segment) {
@@ -297,7 +295,7 @@ std::optional<std::string_view> HfTokenizer::token_text(std::int32_t id, bool sk
 std::string HfTokenizer::run_decoder(std::span<const std::int32_t> ids, bool skip_special) const {
   Decoder::Run run(decoder_);
   std::string out;
-  WorkBudget budget(kNoLimits, interrupted_);  // The decoder has its own limits.
+  WorkBudget budget(kAnyNumberOfSteps, interrupted_);  // The decoder has its own limits.
   for (const std::int32_t id : ids) {
     if (!budget.step(16)) break;
     if (const auto text = token_text(id, skip_special)) run.push(*text, out);

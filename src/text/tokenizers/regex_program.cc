@@ -16,7 +16,7 @@ using Op = RegexInstruction::Op;
 // A repeated group is compiled to one copy per repetition. So a short pattern could lead to a large
 // program or a long compilation. kMaxCopiedNodes limits the nodes in all copies.
 constexpr std::size_t kMaxInstructions = 50'000;
-constexpr std::size_t kMaxClasses = 2'000;
+constexpr std::size_t kMaxProgramClasses = 2'000;
 constexpr std::size_t kMaxTables = 1'000;
 constexpr std::uint32_t kMaxCopiedNodes = 1'000'000;
 constexpr std::size_t kMaxLiteralBytes = std::size_t{1} << 20;
@@ -160,7 +160,7 @@ class Compiler {
 };
 
 Status Compiler::check_size() const {
-  if (program_.code.size() <= kMaxInstructions && program_.classes.size() <= kMaxClasses &&
+  if (program_.code.size() <= kMaxInstructions && program_.classes.size() <= kMaxProgramClasses &&
       program_.literals.size() <= kMaxLiteralBytes && program_.tables.size() <= kMaxTables) {
     return {};
   }

@@ -17,7 +17,7 @@ namespace {
 using unicode::CodePointSet;
 using Kind = RegexNode::Kind;
 
-constexpr std::size_t kMaxClasses = 1024;  // Different classes in one pattern.
+constexpr std::size_t kMaxPatternClasses = 1024;  // Different classes in one pattern.
 constexpr std::uint32_t kMaxCount = 100'000;
 
 // The flags (?i), which ignores the case of letters, and (?m), with which . matches every
@@ -263,7 +263,7 @@ Result<RegexNode> Parser::class_node(const CodePointSet& set, std::string_view n
   const auto [known, added] =
       class_places_.emplace(fmt::format("{}{}", flags.any_case ? "i" : "c", name), place);
   if (added) {
-    if (place == kMaxClasses) return invalid("too many classes");
+    if (place == kMaxPatternClasses) return invalid("too many classes");
     tree_.classes.emplace_back(set);
   }
   return RegexNode{.kind = Kind::kClass, .char_class = known->second};

@@ -14,7 +14,7 @@ namespace volta::tokenizers {
 // The score of an unknown character is lower than the worst piece's by this (SentencePiece's
 // kUnkPenalty).
 constexpr double kUnknownPenalty = 10;
-constexpr std::string_view kComponent = "model Unigram";
+constexpr std::string_view kUnigramComponent = "model Unigram";
 
 // Without its score, because a word of many megabytes has a step for each byte.
 struct Unigram::Step {
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json, WorkBudget& b
     const double score = pair->back().if_double() != nullptr
                              ? *pair->back().if_double()
                              : static_cast<double>(*pair->back().if_int());
-    VOLTA_TRY(budget.spend(1 + piece->size(), kComponent));
+    VOLTA_TRY(budget.spend(1 + piece->size(), kUnigramComponent));
     VOLTA_TRY(model->vocabulary_.add(*piece, static_cast<std::int64_t>(i)));
     VOLTA_TRY(model->pieces_.insert(*piece, static_cast<std::int32_t>(i)));
     model->scores_.push_back(score);
@@ -92,7 +92,7 @@ Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word,
       offer(at, end, scores_[static_cast<std::size_t>(id)], id);
       single = single || end - at == length;
     }
-    VOLTA_TRY(budget.spend(1 + (end - at), kComponent));
+    VOLTA_TRY(budget.spend(1 + (end - at), kUnigramComponent));
     if (!single) {
       if (!unknown_id_) {
         return fail(ErrorCode::kInvalidArgument,
@@ -128,7 +128,7 @@ Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
   Step last = steps.back();
   for (std::size_t end = word.size(); end > 0;) {
     const std::size_t begin = end - static_cast<std::size_t>(last.length);
-    VOLTA_TRY(budget.spend(1, kComponent));
+    VOLTA_TRY(budget.spend(1, kUnigramComponent));
     std::swap(last, steps[begin]);
     end = begin;
   }
@@ -140,7 +140,7 @@ Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
     std::size_t end = end_of(begin);
     // Adjacent unknown pieces are joined.
     while (unknown && end < word.size() && steps[end].id == unknown_id_) end = end_of(end);
-    VOLTA_TRY(budget.spend(1 + (end - begin), kComponent));
+    VOLTA_TRY(budget.spend(1 + (end - begin), kUnigramComponent));
     VOLTA_TRY(push(word.substr(begin, end - begin), ids));
     begin = end;
   }
