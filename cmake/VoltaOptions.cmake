@@ -124,11 +124,32 @@ function(volta_cuda_options target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
 endfunction()
 
-# volta_unity(target): compiles eight files at a time as one, so that the headers that they share are
-# read, and the templates compiled, once. Names in unnamed namespaces must therefore differ within a
-# target. Files with flags of their own stay alone. The presets of clang compile every file alone.
-function(volta_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${VOLTA_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+# volta_batches(result name include_dir sources...): files of eight sources each, which are compiled as
+# one, so that the headers that they share are read, and the templates compiled, once. Names in
+# unnamed namespaces must therefore differ within a target. Sources with definitions or flags of their
+# own stay alone. The presets of clang compile every file alone. CMake's own unity builds include files
+# by absolute paths, with which a second clone finds nothing in the compiler's cache.
+function(volta_batches result name include_dir)
+  set(alone ${ARGN})
+  set(together ${ARGN})
+  list(FILTER alone INCLUDE REGEX "/(version|kernels_hash|cuda_[^/]*)[.]cc$")
+  list(FILTER together EXCLUDE REGEX "/(version|kernels_hash|cuda_[^/]*)[.]cc$")
+  set(batches ${alone})
+  set(number 0)
+  while(together)
+    list(SUBLIST together 0 8 batch)
+    list(REMOVE_ITEM together ${batch})
+    set(text "")
+    foreach(source IN LISTS batch)
+      file(RELATIVE_PATH source "${include_dir}" "${source}")
+      string(APPEND text "#include \"${source}\"\n")
+    endforeach()
+    set(file "${CMAKE_CURRENT_BINARY_DIR}/batches/${name}_${number}.cc")
+    file(CONFIGURE OUTPUT "${file}" CONTENT "${text}" @ONLY)
+    list(APPEND batches "${file}")
+    math(EXPR number "${number} + 1")
+  endwhile()
+  set(${result} ${batches} PARENT_SCOPE)
 endfunction()
 
 # volta_precompile(target owner headers...): compiles the headers that nearly every file of a target
