@@ -69,7 +69,7 @@ std::string option_sections(const CommandInfo& command, bool root) {
   std::vector<std::pair<std::string, std::string>> sections;
   for (const OptionInfo& option : command.options) {
     std::string heading = option.positional ? "ARGUMENTS" : "OPTIONS";
-    if (!option.positional && !option.group.empty() && option.group != "ManOptions" &&
+    if (!option.positional && !option.group.empty() && option.group != "Options" &&
         option.group != "OPTIONS") {
       heading = upper(option.group) + " OPTIONS";
     }

@@ -20,8 +20,6 @@
 #include "base/system_error.h"
 
 namespace volta {
-namespace {}  // namespace
-
 bool path_exists(const std::string& path) {
   struct stat info = {};
   return stat(path.c_str(), &info) == 0;

@@ -23,7 +23,7 @@ struct WorkLimits {
   std::uint64_t bytes = 0;  ///< Bytes by which results may grow.
 };
 
-/// For work that may take as many steps as it likes, and allocates nothing that counts.
+/// No limit for steps; not one byte of results.
 inline constexpr WorkLimits kAnyNumberOfSteps{.steps = std::numeric_limits<std::uint64_t>::max(),
                                               .bytes = 0};
 

@@ -50,8 +50,8 @@ std::string known_ggml_types();
 /// when Volta has no such format or the type has no blocks.
 Quant ggml_quant(GgmlType type);
 
-/// Values that loops over a tensor convert per call, a multiple of every block, and how many calls
-/// go by until they ask whether they are interrupted: a few milliseconds.
+/// Loops over a tensor convert kGgmlPiece values per call, a multiple of every block, and check for
+/// an interruption every kGgmlPiecesPerCheck calls, which take a few milliseconds.
 inline constexpr std::int64_t kGgmlPiece = 4096;
 inline constexpr std::int64_t kGgmlPiecesPerCheck = 256;
 
