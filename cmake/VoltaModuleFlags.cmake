@@ -4,6 +4,8 @@
 get_target_property(kernels_type volta_kernels_cpu TYPE)
 if(kernels_type STREQUAL "OBJECT_LIBRARY")
   target_compile_options(volta_kernels_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
+  # Files that Highway reads several times are found by their names in this folder.
+  target_include_directories(volta_kernels_cpu PRIVATE "${PROJECT_BINARY_DIR}/batches")
   # Where whole vectors go through long chains of instructions, g++ is asked to mix the chains of
   # several before it assigns registers (clang does so unasked): a fifth to a third faster.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -51,7 +53,7 @@ set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
 # The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
 if(VOLTA_UNSAFE_BUFFERS)
   foreach(module IN ITEMS base text tensor ops graph nn tuner formats train)
-    foreach(target IN ITEMS volta_${module} volta_${module}_small)
+    foreach(target IN ITEMS volta_${module} volta_${module}_fast)
       set(type "")
       if(TARGET ${target})
         get_target_property(type ${target} TYPE)

@@ -99,7 +99,7 @@ complete -F _volta volta
 }
 
 // The text within single quotes of a shell, with these characters escaped by a backslash.
-std::string quoted(std::string_view text, std::string_view escaped = "") {
+std::string shell_quoted(std::string_view text, std::string_view escaped = "") {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -126,7 +126,7 @@ std::string zsh_option(const OptionInfo& option, const std::string& name) {
     spec += option.choices.empty() ? fmt::format(":{}:_files", type)
                                    : fmt::format(":{}:({})", type, fmt::join(option.choices, " "));
   }
-  return "        " + quoted("*" + spec);
+  return "        " + shell_quoted("*" + spec);
 }
 
 std::string zsh_script(const CommandInfo& root) {
@@ -141,12 +141,13 @@ std::string zsh_script(const CommandInfo& root) {
     } else {
       std::vector<std::string> commands;
       for (const CommandInfo& below : command.commands) {
-        commands.push_back(fmt::format("{}\\:{}", below.name, quoted(below.description, ":()")));
+        commands.push_back(
+            fmt::format("{}\\:{}", below.name, shell_quoted(below.description, ":()")));
       }
       // The list is within double quotes, so that its descriptions can be within single ones.
       specs.push_back(fmt::format("        \"*:command:(({}))\"", fmt::join(commands, " ")));
     }
-    cases += fmt::format("    ({})\n      _arguments -S \\\n{} ;;\n", quoted(path),
+    cases += fmt::format("    ({})\n      _arguments -S \\\n{} ;;\n", shell_quoted(path),
                          fmt::join(specs, " \\\n"));
   }
   return fmt::format(R"(#compdef volta
