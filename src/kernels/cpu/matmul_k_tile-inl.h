@@ -168,16 +168,6 @@ HWY_INLINE void sum_five_bits(const QuantTile& t, const RowPlaces<Rows>& a,
   }
 }
 
-/// The sums of a tile as vectors, which the compiler keeps in registers.
-template <int Rows, int Vectors>
-struct Held {
-  V32 values[Rows][Vectors];
-  HWY_INLINE V32 get(int row, int v) const { return values[row][v]; }
-  HWY_INLINE void set(int row, int v, V32 x) { values[row][v] = x; }
-  HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
-    values[row][v] = hn::MulAdd(x, scale, values[row][v]);
-  }
-};
 /// Parts of the sums are in registers if there are enough of them, because storing and loading them
 /// for every sub-block would take as long as its products.
 template <bool Vnni, int Rows, int Vectors>
@@ -185,7 +175,7 @@ using Parts = std::conditional_t<Vnni, Held<Rows, Vectors>, Totals<Rows, Vectors
 
 /// part += sub-block `sub` of the block of b that begins at `b`, times its integer scales. The
 /// integers of its rows of a begin at `q`, and `offset` is the first row's.
-template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels, class Part>
+template <Quant Kind, bool Vnni, int Rows, int Panels, class Part>
 HWY_INLINE void add_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
                               const std::int32_t* offset, std::int64_t offsets,
                               const std::uint8_t* HWY_RESTRICT b, std::int64_t sub, Part& part) {
@@ -206,7 +196,7 @@ HWY_INLINE void add_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
     sum_five_bits<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
   } else {
     QuantAhead none{b, 0};
-    sum_block<Quant::kInt4, Vnni, Rest, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, none, sum);
+    sum_block<Quant::kInt4, Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, none, sum);
   }
   V32 scale[kVectors];
   load_bytes<Panels>(t, b + Panel::kScales + sub * Panel::kWidth, scale);
@@ -228,13 +218,12 @@ HWY_INLINE void clear(Part& part) {
 }
 
 /// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks of the block at
-/// `b`, beginning with `sub`, and for the rows for which `takes` returns true. In formats with
-/// minimums, least is the sum of the sub-blocks' minimums times `offset`, the negated sums of a.
-template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Takes>
+/// `b`, beginning with `sub`. In formats with minimums, least is the sum of the sub-blocks'
+/// minimums times `offset`, the negated sums of a.
+template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Total>
 HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
                           const Part& part, const std::int32_t* offset, std::int64_t offsets,
-                          const float* scale, std::int64_t scales, const Takes& takes,
-                          Totals<Rows, Panels * kPanelVectors>& total) {
+                          const float* scale, std::int64_t scales, Total& total) {
   using Panel = KPanel<Kind>;
   constexpr int kVectors = Panels * kPanelVectors;
   const F32 d;
@@ -274,39 +263,46 @@ HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b
   }
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
-    if (!takes(i)) continue;
     const V32 row_scale = hn::Set(d, scale[i * scales]);
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) total.add(i, v, sum[i][v], row_scale);
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. The sums are computed
-/// for all rows; those of a row without a rest are not used.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-HWY_NOINLINE void add_k_rests(const QuantTile& t, std::int64_t block, unsigned rests,
-                              const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
+/// total += the rests of the first row's block `block`, for one panel, whose part of b begins at
+/// `b`.
+template <Quant Kind, bool Vnni>
+HWY_INLINE void add_k_row_rests(const QuantTile& t, std::int64_t block, unsigned rests,
+                                const std::uint8_t* b, Held<1, kPanelVectors>& total) {
   constexpr std::int64_t kGroups = kMaxBlock / kRowGroup;
   constexpr int kSubs = static_cast<int>(kRowGroup / KPanel<Kind>::kSteps);
-  constexpr int kVectors = Panels * kPanelVectors;
   const IntegerRows a = t.a.rest;
   for (std::int64_t i = 0; i < kGroups; ++i) {
     if ((rests >> i & 1) == 0) continue;
     const std::int64_t group = block * kGroups + i;
-    Parts<Vnni, Rows, kVectors> part;
-    clear<Rows, kVectors>(part);
+    Parts<Vnni, 1, kPanelVectors> part;
+    clear<1, kPanelVectors>(part);
     const std::int32_t* offset = a.offset + group * kSubs;
-    RowPlaces<Rows> q(a.q + group * kRowGroup, t.a.stride);
+    RowPlaces<1> q(a.q + group * kRowGroup, t.a.stride);
     for (std::int64_t sub = 0; sub < kSubs; ++sub) {
-      add_sub_block<Kind, Vnni, true, Rows, Panels>(t, q, offset + sub, a.offsets, b,
-                                                    i * kSubs + sub, part);
+      add_sub_block<Kind, Vnni, 1, 1>(t, q, offset + sub, a.offsets, b, i * kSubs + sub, part);
       q.move(KPanel<Kind>::kSteps);
     }
-    const auto has_rest = [&](int row) {
-      return (t.a.rests[row * t.a.blocks + block] >> i & 1) != 0;
-    };
-    add_block<Kind, kSubs, Rows, Panels>(t, b, i * kSubs, part, offset, a.offsets, a.scale + group,
-                                         a.scales, has_rest, total);
+    add_block<Kind, kSubs, 1, 1>(t, b, i * kSubs, part, offset, a.offsets, a.scale + group,
+                                 a.scales, total);
+  }
+}
+
+/// c = total[rows, panels, columns of a panel].
+HWY_NOINLINE void store_totals(const QuantTile& t, std::int64_t rows, std::int64_t panels,
+                               const float* total) {
+  const F32 d;
+  const std::int64_t width = panels * kPanelVectors * lanes(d);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < t.columns; j += lanes(d)) {
+      const V32 sum = hn::Load(d, total + i * width + j);
+      store_n(d, sum, t.c + i * t.c_row + j, std::min(lanes(d), t.columns - j));
+    }
   }
 }
 
@@ -316,7 +312,6 @@ template <Quant Kind, bool Vnni, int Rows, int Panels>
 void k_tile(QuantTile& t) {
   using Panel = KPanel<Kind>;
   constexpr int kVectors = Panels * kPanelVectors;
-  constexpr std::int64_t kWidth = lanes(F32());
   const F32 d;
   const IntegerRows a = t.a.whole;
   const std::uint8_t* HWY_RESTRICT b = t.b;
@@ -324,7 +319,6 @@ void k_tile(QuantTile& t) {
   for (int i = 0; i < Rows; ++i) {
     for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
   }
-  const auto every_row = [](int) { return true; };
   for (std::int64_t block = 0; block < t.a.blocks; ++block) {
     Parts<Vnni, Rows, kVectors> part;
     clear<Rows, kVectors>(part);
@@ -332,23 +326,20 @@ void k_tile(QuantTile& t) {
     RowPlaces<Rows> q(a.q + block * kMaxBlock, t.a.stride);
     VOLTA_NO_UNROLL
     for (std::int64_t sub = 0; sub < Panel::kSubs; ++sub) {
-      add_sub_block<Kind, Vnni, false, Rows, Panels>(t, q, offset + sub, a.offsets, b, sub, part);
+      add_sub_block<Kind, Vnni, Rows, Panels>(t, q, offset + sub, a.offsets, b, sub, part);
       q.move(Panel::kSteps);
     }
     add_block<Kind, Panel::kSubs, Rows, Panels>(t, b, 0, part, offset, a.offsets, a.scale + block,
-                                                a.scales, every_row, total);
+                                                a.scales, total);
     unsigned rests = 0;
     for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
-    if (rests != 0) add_k_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b, total);
+    if (rests != 0) {
+      add_rests<&add_k_row_rests<Kind, Vnni>>(t, Rows, Panels, block, b, total.values[0][0]);
+    }
     b += format_block_bytes(Kind, kMaxBlock) * Panel::kWidth +
          (Panel::kHasMinimums ? Encoding::kWiderScales * Panel::kWidth : 0);
   }
-  for (int i = 0; i < Rows; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
-      store_n(d, total.get(i, v), t.c + i * t.c_row + v * kWidth, n);
-    }
-  }
+  store_totals(t, Rows, Panels, total.values[0][0]);
 }
 
 }  // namespace
