@@ -78,6 +78,7 @@ inline constexpr int kPrefetchingRows = 8;
 struct QuantTile {
   QuantRows a;
   bool rests;                 ///< Whether any of a's rows has a rest.
+  bool wide;                  ///< Whether any of a's rows is QuantRows::wide.
   const std::uint8_t* b;      ///< The first panel.
   std::int64_t panel_stride;  ///< Bytes.
   std::int64_t b_block;       ///< Steps that share one of b's scales.
