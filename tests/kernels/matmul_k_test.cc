@@ -47,7 +47,7 @@ QuantCase k_case(std::int64_t m, std::int64_t k, std::int64_t n, Quant quant,
 float scaled_sum(const WeightBlock& b, Quant quant, std::size_t begin, std::size_t count,
                  const int* q, bool fused) {
   const auto steps = static_cast<std::size_t>(format_info(quant).scale_steps);
-  float part = 0, least = 0;
+  int part = 0, least = 0;
   for (std::size_t first = 0; first < count; first += steps) {
     const std::size_t sub = (begin + first) / steps;
     int sum = 0, all = 0;
@@ -55,13 +55,12 @@ float scaled_sum(const WeightBlock& b, Quant quant, std::size_t begin, std::size
       sum += b.q[begin + k] * q[k];
       all += q[k];
     }
-    part = multiply_add(fused, static_cast<float>(sum), static_cast<float>(b.scales[sub]), part);
-    if (quant == Quant::kQ6K) continue;
-    least =
-        multiply_add(fused, static_cast<float>(b.minimums[sub]), static_cast<float>(-all), least);
+    part += sum * b.scales[sub];
+    if (quant != Quant::kQ6K) least -= all * b.minimums[sub];
   }
-  const float sum = part * f32_from_f16(b.scale);
-  return quant == Quant::kQ6K ? sum : multiply_add(fused, least, f32_from_f16(b.minimum), sum);
+  const float sum = static_cast<float>(part) * f32_from_f16(b.scale);
+  if (quant == Quant::kQ6K) return sum;
+  return multiply_add(fused, static_cast<float>(least), f32_from_f16(b.minimum), sum);
 }
 
 struct Promise {
@@ -227,6 +226,52 @@ TEST_P(MatMulK, TheLargestSumsFit) {
     for (std::size_t i = 512; i < 768; i += 2) a[i] = -1.0f;
     const Promise expected = promised(c, a, rows, fused());
     EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), pool_), expected.sums));
+  }
+}
+
+// Rows whose sums of sub-blocks are just below and above 16 bits, and whose sums of blocks have
+// more bits than a float.
+TEST_P(MatMulK, SumsOfAboutSixteenBitsAreExact) {
+  for (const Quant quant : kKinds) {
+    const QuantCase c = k_case(18, 512, 70, quant);
+    Weight rows = random_rows(c);
+    auto* bytes = reinterpret_cast<std::uint8_t*>(rows.memory.data());
+    const std::int64_t size = rows.encoding.block_bytes();
+    // Of every four columns, one has random integers, one the largest, one the lowest, and one
+    // large ones; all but the first have large scales.
+    for (std::int64_t i = 0; i < c.n * 2 * size; ++i) {
+      const std::int64_t at = i % size, kind = i / (2 * size) % 4;
+      const bool q6 = quant == Quant::kQ6K;
+      const bool factor = q6 ? at >= 208 : at < 4, scale = q6 ? at >= 192 : at < 16;
+      if (kind == 0 || factor) continue;
+      const std::uint8_t integer = kind == 1 ? 0xFF : kind == 2 ? 0x00 : bytes[i] | 0xEE;
+      bytes[i] = scale ? (q6 ? 0x7F : 0xFF) : integer;
+    }
+    Weight panels = panels_of(rows);
+    // The integers of a: the first one of a block is 127, so that the scale is 1. From the second
+    // sub-block on, one of 32 is `odd`, and the others are `usual`. The largest sum in 16 bits is
+    // 15 * 2184 = 15 * (31 * 68 + 76) in Q4_K, and the lowest is -32 * 1024 = -32 * (16 * 64) in
+    // Q6_K.
+    for (const auto& [usual, odd] : {std::pair{30.0f, 30.0f},
+                                     {64.0f, 64.0f},
+                                     {64.0f, 65.0f},
+                                     {68.0f, 76.0f},
+                                     {68.0f, 77.0f},
+                                     {127.0f, 127.0f}}) {
+      SCOPED_TRACE(std::string(format_info(quant).name) + " " + std::to_string(odd));
+      std::vector<float> a(static_cast<std::size_t>(c.m * c.k));
+      std::mt19937 random(5);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        // Six rows are positive, six negative and six mixed, because a tile has up to six rows.
+        const std::size_t sign = i / 512 / 6;
+        const bool negative = sign == 1 || (sign == 2 && random() % 2 == 0);
+        const float others = i % 32 == 3 ? odd : usual;
+        const float magnitude = i % 256 >= 32 ? others : i % 256 == 0 ? 127.0f : 30.0f;
+        a[i] = negative ? -magnitude : magnitude;
+      }
+      const Promise expected = promised(c, a, rows, fused());
+      EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), pool_), expected.sums));
+    }
   }
 }
 

@@ -3,11 +3,17 @@
 // describes the formats, kernels/cpu/quant.h the layout of panels). Compiled once per instruction
 // set (see simd.h).
 //
-// Blocks of a have the size of blocks of b. Within a block, the products of a sub-block are summed
-// exactly, in integers. Over the sub-blocks, in order and in f32,
-//   part = sum of (sub-block sum * its scale),   least = sum of (its minimum * -(sum of a in it)),
-// and then c += (part * scale + least * minimum) * a's scale. Because the order is fixed, neither
-// the size of the tile nor the instructions that are used change the bits of a result.
+// Blocks of a have the size of blocks of b. Within a block, sums are exact, in integers:
+//   part = sum of (sub-block sum * its scale),   least = sum of (its minimum * -(sum of a in it)).
+// Both are rounded to f32 once, and then c += (part * scale + least * minimum) * a's scale. So
+// neither the size of the tile nor the instructions that are used change the bits of a result.
+//
+// With VNNI, the units that multiply bytes limit a tile with many rows, and multiplying the sums of
+// sub-blocks by their scales takes time from them. So the sums of two sub-blocks share a lane, in
+// 16 bits each, and one instruction multiplies both and adds them to `part`. Where a sum may need
+// more bits (QuantRows::wide, only for rows with very even magnitudes), each sub-block takes an
+// instruction of its own. On a Zen 4, these units also multiply floats, rotate and shift by
+// VPSHLDD. Plain shifts, additions, conversions and broadcasts from memory take no time from them.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -19,6 +25,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/cpu/matmul_quant_tile-inl.h"
@@ -44,20 +51,35 @@ struct KPanel {
   static constexpr std::int64_t kMinimum = kScale + 2 * kWidth;
 };
 
-/// Reads a row of bytes, one for each of the panels' columns, as floats.
+/// Reads a row of bytes, one for each of the panels' columns, as integers.
 template <int Panels>
 HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT bytes,
-                           V32 (&to)[Panels * kPanelVectors]) {
-  const F32 d;
+                           VI (&to)[Panels * kPanelVectors]) {
   const I32 di;
-  const hn::Rebind<std::int8_t, F32> d8;
+  const hn::Rebind<std::int8_t, I32> d8;
   VOLTA_UNROLL
   for (int v = 0; v < Panels * kPanelVectors; ++v) {
-    const auto* at = bytes + v / kPanelVectors * t.panel_stride + v % kPanelVectors * lanes(d);
-    to[v] = hn::ConvertTo(
-        d, hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(at))));
+    const auto* at = bytes + v / kPanelVectors * t.panel_stride + v % kPanelVectors * lanes(di);
+    to[v] = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(at)));
   }
 }
+
+/// Reads two rows of bytes as pairs of 16 bits.
+template <int Panels>
+HWY_INLINE void load_pairs(const QuantTile& t, const std::uint8_t* HWY_RESTRICT low,
+                           const std::uint8_t* HWY_RESTRICT high,
+                           VI (&to)[Panels * kPanelVectors]) {
+  VI lower[Panels * kPanelVectors];
+  load_bytes<Panels>(t, low, lower);
+  load_bytes<Panels>(t, high, to);
+  VOLTA_UNROLL
+  for (int v = 0; v < Panels * kPanelVectors; ++v) {
+    to[v] = hn::Or(hn::ShiftLeft<16>(to[v]), hn::And(lower[v], hn::Set(I32(), 0xFFFF)));
+  }
+}
+
+/// Of every byte: the lowest two bits, the next two, the next two, and all six of these.
+inline constexpr std::int32_t kSixBitMasks[] = {0x03030303, 0x0C0C0C0C, 0x30303030, 0x3F3F3F3F};
 
 /// Adds 16 steps of Q6_K to the sums: four groups of four steps, stored as three words per column.
 /// A byte of word i holds the 6 bits of group i; its upper two bits hold two bits of group 3.
@@ -67,33 +89,45 @@ HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
                             VI (&sum)[Rows][Panels * kPanelVectors]) {
   const I32 di;
   constexpr std::int64_t kBytes = lanes(I32()) * 4, kWord = kPanelVectors * kBytes;
-  const VI six = hn::Set(di, 0x3F3F3F3F);
+  // Tall tiles have few registers to spare: they unpack one vector at a time, and their masks and
+  // integers of a are operands in memory.
+  constexpr bool kTall = Vnni && Rows > kMemoryBoundRows;
+  constexpr int kVectors = kTall ? 1 : kPanelVectors;
   VOLTA_UNROLL
-  for (int p = 0; p < Panels; ++p) {
-    VI q[4][kPanelVectors];
+  for (int first = 0; first < Panels * kPanelVectors; first += kVectors) {
+    const std::int32_t* masks = kSixBitMasks;
+    if constexpr (kTall) asm volatile("" : "+r"(masks));  // Otherwise g++ loads them only once.
+    VI q[4][kVectors];
     VOLTA_UNROLL
-    for (int u = 0; u < kPanelVectors; ++u) {
-      const std::uint8_t* bytes = b + p * t.panel_stride + u * kBytes;
+    for (int u = 0; u < kVectors; ++u) {
+      const int v = first + u;
+      const std::uint8_t* bytes =
+          b + v / kPanelVectors * t.panel_stride + v % kPanelVectors * kBytes;
       VI word[3];
       VOLTA_UNROLL
       for (int i = 0; i < 3; ++i) {
-        if (u * kBytes % 64 == 0) hwy::Prefetch(bytes + i * kWord + kPrefetchBytes);
+        if (v % kPanelVectors * kBytes % 64 == 0) {
+          hwy::Prefetch(bytes + i * kWord + kPrefetchBytes);
+        }
         word[i] = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes + i * kWord));
-        q[i][u] = hn::And(word[i], six);
+        q[i][u] = hn::And(word[i], hn::Set(di, masks[3]));
       }
-      const VI top = hn::And(hn::ShiftRight<6>(word[0]), hn::Set(di, 0x03030303));
-      const VI middle = hn::OrAnd(top, hn::ShiftRight<4>(word[1]), hn::Set(di, 0x0C0C0C0C));
-      q[3][u] = hn::OrAnd(middle, hn::ShiftRight<2>(word[2]), hn::Set(di, 0x30303030));
+      const VI top = hn::And(hn::ShiftRight<6>(word[0]), hn::Set(di, masks[0]));
+      const VI middle = hn::OrAnd(top, hn::ShiftRight<4>(word[1]), hn::Set(di, masks[1]));
+      q[3][u] = hn::OrAnd(middle, hn::ShiftRight<2>(word[2]), hn::Set(di, masks[2]));
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       const std::int8_t* row = a.at(i);
       VOLTA_UNROLL
-      for (int u = 0; u < kPanelVectors; ++u) {
-        VI& to = sum[i][p * kPanelVectors + u];
+      for (int u = 0; u < kVectors; ++u) {
+        VI& to = sum[i][first + u];
         if constexpr (Vnni) {
           VOLTA_UNROLL
-          for (std::int64_t g = 0; g < 4; ++g) to = dot<Vnni>(to, q[g][u], four_bytes(row + 4 * g));
+          for (std::int64_t g = 0; g < 4; ++g) {
+            to = kTall ? dot_four_bytes<Vnni>(to, q[g][u], row + 4 * g)
+                       : dot<Vnni>(to, q[g][u], four_bytes(row + 4 * g));
+          }
         } else {
           // Four products are 4 * 63 * 127 at most, so that two groups fit into 16 bits.
           const D16 d16;
@@ -168,54 +202,22 @@ HWY_INLINE void sum_five_bits(const QuantTile& t, const RowPlaces<Rows>& a,
   }
 }
 
-/// The sums of a tile as vectors, which the compiler keeps in registers.
+/// The parts of a tile's sums: in registers if there are enough of them, because storing and
+/// loading them for every sub-block would take as long as its products.
 template <int Rows, int Vectors>
-struct Held {
-  V32 values[Rows][Vectors];
-  HWY_INLINE V32 get(int row, int v) const { return values[row][v]; }
-  HWY_INLINE void set(int row, int v, V32 x) { values[row][v] = x; }
-  HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
-    values[row][v] = hn::MulAdd(x, scale, values[row][v]);
-  }
+struct HeldParts {
+  VI values[Rows][Vectors];
+  HWY_INLINE VI get(int row, int v) const { return values[row][v]; }
+  HWY_INLINE void set(int row, int v, VI x) { values[row][v] = x; }
 };
-/// Parts of the sums are in registers if there are enough of them, because storing and loading them
-/// for every sub-block would take as long as its products.
+template <int Rows, int Vectors>
+struct StoredParts {
+  alignas(64) std::int32_t values[Rows][Vectors][lanes(I32())];
+  HWY_INLINE VI get(int row, int v) const { return hn::Load(I32(), values[row][v]); }
+  HWY_INLINE void set(int row, int v, VI x) { hn::Store(x, I32(), values[row][v]); }
+};
 template <bool Vnni, int Rows, int Vectors>
-using Parts = std::conditional_t<Vnni, Held<Rows, Vectors>, Totals<Rows, Vectors>>;
-
-/// part += sub-block `sub` of the block of b that begins at `b`, times its integer scales. The
-/// integers of its rows of a begin at `q`, and `offset` is the first row's.
-template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels, class Part>
-HWY_INLINE void add_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
-                              const std::int32_t* offset, std::int64_t offsets,
-                              const std::uint8_t* HWY_RESTRICT b, std::int64_t sub, Part& part) {
-  using Panel = KPanel<Kind>;
-  constexpr int kVectors = Panels * kPanelVectors;
-  const F32 d;
-  const I32 di;
-  Sums<Rows, kVectors> sum;
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    const VI begin = Panel::kHasMinimums ? hn::Zero(di) : hn::Set(di, offset[i * offsets]);
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = begin;
-  }
-  if constexpr (Kind == Quant::kQ6K) {
-    sum_sixteen<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
-  } else if constexpr (Kind == Quant::kQ5K) {
-    sum_five_bits<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
-  } else {
-    QuantAhead none{b, 0};
-    sum_block<Quant::kInt4, Vnni, Rest, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, none, sum);
-  }
-  V32 scale[kVectors];
-  load_bytes<Panels>(t, b + Panel::kScales + sub * Panel::kWidth, scale);
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) part.add(i, v, hn::ConvertTo(d, sum[i][v]), scale[v]);
-  }
-}
+using Parts = std::conditional_t<Vnni, HeldParts<Rows, Vectors>, StoredParts<Rows, Vectors>>;
 
 /// Sets all parts of a tile to zero.
 template <int Rows, int Vectors, class Part>
@@ -223,18 +225,183 @@ HWY_INLINE void clear(Part& part) {
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
-    for (int v = 0; v < Vectors; ++v) part.set(i, v, hn::Zero(F32()));
+    for (int v = 0; v < Vectors; ++v) part.set(i, v, hn::Zero(I32()));
+  }
+}
+
+/// What the sums of a sub-block begin at, in every lane. `offset` is that of the row.
+template <Quant Kind>
+HWY_INLINE VI first_sum(const std::int32_t* offset) {
+  return KPanel<Kind>::kHasMinimums ? hn::Zero(I32()) : hn::Set(I32(), *offset);
+}
+
+/// sum += the products of sub-block `sub` of the block of b that begins at `b`. The integers of its
+/// rows of a begin at `q`.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
+HWY_INLINE void sum_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
+                              const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
+                              Sums<Rows, Panels * kPanelVectors>& sum) {
+  const std::uint8_t* const integers = b + sub * KPanel<Kind>::kSubBytes;
+  if constexpr (Kind == Quant::kQ6K) {
+    sum_sixteen<Vnni, Rows, Panels>(t, q, integers, sum);
+  } else if constexpr (Kind == Quant::kQ5K) {
+    sum_five_bits<Vnni, Rows, Panels>(t, q, integers, sum);
+  } else {
+    QuantAhead none{b, 0};
+    sum_block<Quant::kInt4, Vnni, Rows, Panels>(t, q, integers, none, sum);
+  }
+}
+
+/// part += sum * the scales of sub-block `sub`.
+template <Quant Kind, int Rows, int Panels, class Part>
+HWY_INLINE void add_scaled_sums(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b,
+                                std::int64_t sub, const Sums<Rows, Panels * kPanelVectors>& sum,
+                                Part& part) {
+  constexpr int kVectors = Panels * kPanelVectors;
+  VI scale[kVectors];
+  load_bytes<Panels>(t, b + KPanel<Kind>::kScales + sub * KPanel<Kind>::kWidth, scale);
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      part.set(i, v, hn::Add(part.get(i, v), hn::Mul(sum[i][v], scale[v])));
+    }
+  }
+}
+
+/// part += sub-block `sub` of the block of b that begins at `b`, times its integer scales. The
+/// integers of its rows of a begin at `q`, and `offset` is the first row's. Moves `q` and `offset`
+/// to the next sub-block.
+template <Quant Kind, bool Vnni, int Rows, int Panels, class Part>
+HWY_INLINE void add_sub_block(const QuantTile& t, RowPlaces<Rows>& q, const std::int32_t*& offset,
+                              std::int64_t offsets, const std::uint8_t* HWY_RESTRICT b,
+                              std::int64_t sub, Part& part) {
+  constexpr int kVectors = Panels * kPanelVectors;
+  Sums<Rows, kVectors> sum;
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = first_sum<Kind>(offset + i * offsets);
+  }
+  sum_sub_block<Kind, Vnni, Rows, Panels>(t, q, b, sub, sum);
+  add_scaled_sums<Kind, Rows, Panels>(t, b, sub, sum, part);
+  q.move(KPanel<Kind>::kSteps);
+  ++offset;
+}
+
+/// The same for sub-blocks `sub` and `sub` + 1. Unless t.wide, each of their sums fits into 16
+/// bits. The first one is moved to the upper half of its lane, and the second one is added up in
+/// the lower half, plus 2^15, so that it is never negative and takes nothing from the upper half.
+template <Quant Kind, bool Vnni, int Rows, int Panels, class Part>
+HWY_INLINE void add_two_sub_blocks(const QuantTile& t, RowPlaces<Rows>& q,
+                                   const std::int32_t*& offset, std::int64_t offsets,
+                                   const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
+                                   Part& part) {
+  using Panel = KPanel<Kind>;
+  constexpr int kVectors = Panels * kPanelVectors;
+  const VI bias = hn::Set(I32(), 0x8000);
+  Sums<Rows, kVectors> sum;
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = first_sum<Kind>(offset + i * offsets);
+  }
+  sum_sub_block<Kind, Vnni, Rows, Panels>(t, q, b, sub, sum);
+  q.move(Panel::kSteps);
+  ++offset;
+  if (HWY_UNLIKELY(t.wide)) {
+    add_scaled_sums<Kind, Rows, Panels>(t, b, sub, sum, part);
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      VOLTA_UNROLL
+      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(I32());
+    }
+  }
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    const VI first = hn::Add(first_sum<Kind>(offset + i * offsets), bias);
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Add(hn::ShiftLeft<16>(sum[i][v]), first);
+  }
+  sum_sub_block<Kind, Vnni, Rows, Panels>(t, q, b, sub + 1, sum);
+  q.move(Panel::kSteps);
+  ++offset;
+  if (HWY_UNLIKELY(t.wide)) {
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      VOLTA_UNROLL
+      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Sub(sum[i][v], bias);
+    }
+    add_scaled_sums<Kind, Rows, Panels>(t, b, sub + 1, sum, part);
+    return;
+  }
+  const std::uint8_t* const scales = b + Panel::kScales + sub * Panel::kWidth;
+  VI scale[kVectors];
+  load_pairs<Panels>(t, scales + Panel::kWidth, scales, scale);
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      part.set(i, v, add_pair_products<Vnni>(part.get(i, v), hn::Xor(sum[i][v], bias), scale[v]));
+    }
+  }
+}
+
+/// least = the sum of `Subs` sub-blocks' minimums, a row of bytes for each, times `offset`, the
+/// negated sums of a.
+template <bool Vnni, int Subs, int Rows, int Panels>
+HWY_INLINE void sum_minimums(const QuantTile& t, const std::uint8_t* HWY_RESTRICT minimums,
+                             const std::int32_t* offset, std::int64_t offsets,
+                             Sums<Rows, Panels * kPanelVectors>& least) {
+  constexpr int kVectors = Panels * kPanelVectors;
+  constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
+  if constexpr (Subs == 1) {
+    VI minimum[kVectors];
+    load_bytes<Panels>(t, minimums, minimum);
+    for (int i = 0; i < Rows; ++i) {
+      for (int v = 0; v < kVectors; ++v) {
+        least[i][v] = hn::Mul(minimum[v], hn::Set(I32(), offset[i * offsets]));
+      }
+    }
+    return;
+  }
+  // Sums of 32 integers of a fit into 16 bits. So two sub-blocks are added at a time.
+  const hn::FixedTag<std::int32_t, 4> d4;
+  const hn::Rebind<std::int16_t, decltype(d4)> half4;
+  alignas(16) std::int16_t pairs[Rows][Subs];
+  for (int i = 0; i < Rows; ++i) {
+    for (int s = 0; s < Subs; s += 4) {
+      const auto four = hn::LoadU(d4, offset + i * offsets + s);
+      hn::StoreU(hn::DemoteTo(half4, four), half4, pairs[i] + s);
+    }
+  }
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) least[i][v] = hn::Zero(I32());
+  }
+  VOLTA_UNROLL
+  for (int s = 0; s < Subs; s += 2) {
+    VI minimum[kVectors];
+    load_pairs<Panels>(t, minimums + s * kWidth, minimums + (s + 1) * kWidth, minimum);
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      std::int32_t pair;
+      std::memcpy(&pair, pairs[i] + s, sizeof(pair));
+      VOLTA_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        least[i][v] = add_pair_products<Vnni>(least[i][v], minimum[v], hn::Set(I32(), pair));
+      }
+    }
   }
 }
 
 /// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks of the block at
-/// `b`, beginning with `sub`, and for the rows for which `takes` returns true. In formats with
-/// minimums, least is the sum of the sub-blocks' minimums times `offset`, the negated sums of a.
-template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Takes>
+/// `b`, beginning with `sub`. `offset` is that of the first row and sub-block.
+template <Quant Kind, bool Vnni, int Subs, int Rows, int Panels, class Part, class Total>
 HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
                           const Part& part, const std::int32_t* offset, std::int64_t offsets,
-                          const float* scale, std::int64_t scales, const Takes& takes,
-                          Totals<Rows, Panels * kPanelVectors>& total) {
+                          const float* scale, std::int64_t scales, Total& total) {
   using Panel = KPanel<Kind>;
   constexpr int kVectors = Panels * kPanelVectors;
   const F32 d;
@@ -243,70 +410,65 @@ HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Mul(part.get(i, v), b_scale[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[i][v] = hn::Mul(hn::ConvertTo(d, part.get(i, v)), b_scale[v]);
+    }
   }
   if constexpr (Panel::kHasMinimums) {
-    float less[Rows][Subs];
-    for (int i = 0; i < Rows; ++i) {
-      for (int s = 0; s < Subs; ++s) less[i][s] = static_cast<float>(offset[i * offsets + s]);
-    }
+    Sums<Rows, kVectors> least;
+    sum_minimums<Vnni, Subs, Rows, Panels>(t, b + Panel::kMinimums + sub * Panel::kWidth, offset,
+                                           offsets, least);
     V32 b_minimum[kVectors];
     load_scales<Panels>(t, b + Panel::kMinimum, b_minimum);
-    Held<Rows, kVectors> least;
-    clear<Rows, kVectors>(least);
-    VOLTA_NO_UNROLL
-    for (int s = 0; s < Subs; ++s) {
-      V32 minimum[kVectors];
-      load_bytes<Panels>(t, b + Panel::kMinimums + (sub + s) * Panel::kWidth, minimum);
-      VOLTA_UNROLL
-      for (int i = 0; i < Rows; ++i) {
-        VOLTA_UNROLL
-        for (int v = 0; v < kVectors; ++v) least.add(i, v, minimum[v], hn::Set(d, less[i][s]));
-      }
-    }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       VOLTA_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        sum[i][v] = hn::MulAdd(least.get(i, v), b_minimum[v], sum[i][v]);
+        sum[i][v] = hn::MulAdd(hn::ConvertTo(d, least[i][v]), b_minimum[v], sum[i][v]);
       }
     }
   }
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
-    if (!takes(i)) continue;
     const V32 row_scale = hn::Set(d, scale[i * scales]);
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) total.add(i, v, sum[i][v], row_scale);
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. The sums are computed
-/// for all rows; those of a row without a rest are not used.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-HWY_NOINLINE void add_k_rests(const QuantTile& t, std::int64_t block, unsigned rests,
-                              const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
+/// total += the rests of the first row's block `block`, for one panel, whose part of b begins at
+/// `b`.
+template <Quant Kind, bool Vnni>
+HWY_INLINE void add_k_row_rests(const QuantTile& t, std::int64_t block, unsigned rests,
+                                const std::uint8_t* b, Held<1, kPanelVectors>& total) {
   constexpr std::int64_t kGroups = kMaxBlock / kRowGroup;
   constexpr int kSubs = static_cast<int>(kRowGroup / KPanel<Kind>::kSteps);
-  constexpr int kVectors = Panels * kPanelVectors;
   const IntegerRows a = t.a.rest;
   for (std::int64_t i = 0; i < kGroups; ++i) {
     if ((rests >> i & 1) == 0) continue;
     const std::int64_t group = block * kGroups + i;
-    Parts<Vnni, Rows, kVectors> part;
-    clear<Rows, kVectors>(part);
+    Parts<Vnni, 1, kPanelVectors> part;
+    clear<1, kPanelVectors>(part);
     const std::int32_t* offset = a.offset + group * kSubs;
-    RowPlaces<Rows> q(a.q + group * kRowGroup, t.a.stride);
-    for (std::int64_t sub = 0; sub < kSubs; ++sub) {
-      add_sub_block<Kind, Vnni, true, Rows, Panels>(t, q, offset + sub, a.offsets, b,
-                                                    i * kSubs + sub, part);
-      q.move(KPanel<Kind>::kSteps);
+    RowPlaces<1> q(a.q + group * kRowGroup, t.a.stride);
+    for (std::int64_t sub = i * kSubs; sub < (i + 1) * kSubs; ++sub) {
+      add_sub_block<Kind, Vnni, 1, 1>(t, q, offset, a.offsets, b, sub, part);
     }
-    const auto has_rest = [&](int row) {
-      return (t.a.rests[row * t.a.blocks + block] >> i & 1) != 0;
-    };
-    add_block<Kind, kSubs, Rows, Panels>(t, b, i * kSubs, part, offset, a.offsets, a.scale + group,
-                                         a.scales, has_rest, total);
+    add_block<Kind, Vnni, kSubs, 1, 1>(t, b, i * kSubs, part, a.offset + group * kSubs, a.offsets,
+                                       a.scale + group, a.scales, total);
+  }
+}
+
+/// c = total[rows, panels, columns of a panel].
+HWY_NOINLINE void store_totals(const QuantTile& t, std::int64_t rows, std::int64_t panels,
+                               const float* total) {
+  const F32 d;
+  const std::int64_t width = panels * kPanelVectors * lanes(d);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < t.columns; j += lanes(d)) {
+      const V32 sum = hn::Load(d, total + i * width + j);
+      store_n(d, sum, t.c + i * t.c_row + j, std::min(lanes(d), t.columns - j));
+    }
   }
 }
 
@@ -316,7 +478,6 @@ template <Quant Kind, bool Vnni, int Rows, int Panels>
 void k_tile(QuantTile& t) {
   using Panel = KPanel<Kind>;
   constexpr int kVectors = Panels * kPanelVectors;
-  constexpr std::int64_t kWidth = lanes(F32());
   const F32 d;
   const IntegerRows a = t.a.whole;
   const std::uint8_t* HWY_RESTRICT b = t.b;
@@ -324,31 +485,35 @@ void k_tile(QuantTile& t) {
   for (int i = 0; i < Rows; ++i) {
     for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
   }
-  const auto every_row = [](int) { return true; };
   for (std::int64_t block = 0; block < t.a.blocks; ++block) {
     Parts<Vnni, Rows, kVectors> part;
     clear<Rows, kVectors>(part);
     const std::int32_t* offset = a.offset + block * Panel::kSubs;
     RowPlaces<Rows> q(a.q + block * kMaxBlock, t.a.stride);
     VOLTA_NO_UNROLL
-    for (std::int64_t sub = 0; sub < Panel::kSubs; ++sub) {
-      add_sub_block<Kind, Vnni, false, Rows, Panels>(t, q, offset + sub, a.offsets, b, sub, part);
-      q.move(Panel::kSteps);
+    for (std::int64_t sub = 0; sub < Panel::kSubs;) {
+      // Tiles with few rows are limited by memory. Sums of Q5_K take more than 16 bits in most
+      // rows.
+      if constexpr (Vnni && Rows > kMemoryBoundRows && Kind != Quant::kQ5K) {
+        add_two_sub_blocks<Kind, Vnni, Rows, Panels>(t, q, offset, a.offsets, b, sub, part);
+        sub += 2;
+      } else {
+        add_sub_block<Kind, Vnni, Rows, Panels>(t, q, offset, a.offsets, b, sub, part);
+        ++sub;
+      }
     }
-    add_block<Kind, Panel::kSubs, Rows, Panels>(t, b, 0, part, offset, a.offsets, a.scale + block,
-                                                a.scales, every_row, total);
+    add_block<Kind, Vnni, Panel::kSubs, Rows, Panels>(t, b, 0, part,
+                                                      a.offset + block * Panel::kSubs, a.offsets,
+                                                      a.scale + block, a.scales, total);
     unsigned rests = 0;
     for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
-    if (rests != 0) add_k_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b, total);
+    if (rests != 0) {
+      add_rests<&add_k_row_rests<Kind, Vnni>>(t, Rows, Panels, block, b, total.values[0][0]);
+    }
     b += format_block_bytes(Kind, kMaxBlock) * Panel::kWidth +
          (Panel::kHasMinimums ? Encoding::kWiderScales * Panel::kWidth : 0);
   }
-  for (int i = 0; i < Rows; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
-      store_n(d, total.get(i, v), t.c + i * t.c_row + v * kWidth, n);
-    }
-  }
+  store_totals(t, Rows, Panels, total.values[0][0]);
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
   unsigned rests = 0;
   for (std::int64_t i = 0; i < rows * t.a.blocks; ++i) rests |= t.a.rests[i];
   t.rests = rests != 0;
+  t.wide = std::any_of(t.a.wide, t.a.wide + rows, [](std::uint8_t wide) { return wide != 0; });
   t.panel_stride = e.blocks(p.k) * e.width * e.block_bytes();
   t.b_block = e.block;
   t.c_row = p.n;

@@ -63,26 +63,6 @@ HWY_INLINE void store_tiles(std::int32_t (&sums)[kTiles][kTileRows][lanes(I32())
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`.
-HWY_NOINLINE void add_rests_of_rows(const QuantTile& t, std::int64_t block, const std::uint8_t* b,
-                                    QuantSums& s) {
-  const F32 d;
-  for (std::int64_t i = 0; i < t.rows; ++i) {
-    QuantTile row = t;
-    row.a = t.a.from(i);
-    const unsigned rests = row.a.rests[block];
-    if (rests == 0) continue;
-    Totals<1, kPanelVectors> total;
-    for (int v = 0; v < kPanelVectors; ++v) {
-      total.set(0, v, hn::Load(d, s.total[i] + v * lanes(d)));
-    }
-    add_rests<Quant::kInt8, true, 1, 1>(row, block, rests, b, total);
-    for (int v = 0; v < kPanelVectors; ++v) {
-      hn::Store(total.get(0, v), d, s.total[i] + v * lanes(d));
-    }
-  }
-}
-
 HWY_INLINE void clear_totals(const QuantTile& t, QuantSums& s) {
   for (std::int64_t i = 0; i < t.rows; ++i) std::fill_n(s.total[i], kWidth, 0.0f);
 }
@@ -169,7 +149,9 @@ class Int8Tile {
       }
     }
     t_.ahead.fetch_many(t_.b_block / 4);
-    if (t_.rests) add_rests_of_rows(t_, block, b, s_);
+    if (t_.rests) {
+      add_rests<&add_row_rests<Quant::kInt8, true>>(t_, t_.rows, 1, block, b, s_.total[0]);
+    }
   }
 
   QuantTile& t_;

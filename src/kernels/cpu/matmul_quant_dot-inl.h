@@ -10,6 +10,7 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/highway.h"
 
@@ -73,6 +74,40 @@ HWY_INLINE VI dot(VI sum, VI b, VI a) {
 template <bool Vnni>
 HWY_INLINE V16 dot(V16 sum, VI b, VI a) {
   return hn::Add(sum, add_byte_products(b, a));
+}
+
+/// dot() with the four bytes at `a`. With VNNI the instruction loads them itself: they take no
+/// register, and g++ cannot keep them in one for later.
+template <bool Vnni>
+HWY_INLINE VI dot_four_bytes(VI sum, VI b, const std::int8_t* a) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (Vnni) {
+    struct FourBytes {
+      std::int8_t bytes[4];
+    };
+    asm("vpdpbusd %2%{1to16%}, %1, %0"
+        : "+v"(sum.raw)
+        : "v"(b.raw), "m"(*reinterpret_cast<const FourBytes*>(a)));
+    return sum;
+  }
+#endif
+  std::int32_t word;
+  std::memcpy(&word, a, sizeof(word));
+  return dot<Vnni>(sum, b, hn::Set(I32(), word));
+}
+
+/// sum += the products of both halves of each lane.
+// SAFETY: as dot().
+template <bool Vnni>
+HWY_INLINE VI add_pair_products(VI sum, VI b, VI a) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (Vnni) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
+#endif
+  const D16 d16;
+  return hn::Add(sum, add_products(hn::BitCast(d16, b), hn::BitCast(d16, a)));
 }
 
 }  // namespace

@@ -78,6 +78,7 @@ inline constexpr int kPrefetchingRows = 8;
 struct QuantTile {
   QuantRows a;
   bool rests;                 ///< Whether any of a's rows has a rest.
+  bool wide;                  ///< Whether any of a's rows is QuantRows::wide.
   const std::uint8_t* b;      ///< The first panel.
   std::int64_t panel_stride;  ///< Bytes.
   std::int64_t b_block;       ///< Steps that share one of b's scales.
@@ -129,13 +130,11 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
                           Sum (&sum)[Rows][Panels * kPanelVectors]) {
   const I32 di;
   constexpr std::int64_t kBytes = lanes(I32()) * 4;
-  if constexpr (Rows >= kPrefetchingRows) {
-    // Otherwise g++ prefetches the cache lines of eight groups at once, more than the processor can
-    // have in flight (Zen 5, b in memory: with this, 8 rows take 0.9 of the time, 12 rows 0.8; one
-    // row would take 1.03).
-    asm volatile("");
-    ahead.fetch();
-  }
+  // Otherwise g++ prefetches the cache lines of eight groups at once, more than the processor can
+  // have in flight (b in memory; Zen 5: with this, 8 rows take 0.9 of the time, 12 rows 0.8; Zen 4
+  // with 8 bits: one row 0.97, four rows 0.95).
+  asm volatile("");
+  if constexpr (Rows >= kPrefetchingRows) ahead.fetch();
   VOLTA_UNROLL
   for (int p = 0; p < Panels; ++p) {
     VI low[kPanelVectors], high[kPanelVectors];
@@ -172,20 +171,19 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
 template <Quant Kind>
 inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
-/// The integer sums of 32 steps; `a` and `b` are at the first one. With `Rest`, the code is
-/// smaller, because rests take little of the time.
-template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
+/// The integer sums of 32 steps; `a` and `b` are at the first one.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
                           VI (&sum)[Rows][Panels * kPanelVectors]) {
   constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
   constexpr std::int64_t kGroupBytes = kPanelVectors * lanes(I32()) * 4;
-  if constexpr (Vnni && !Rest) {
+  if constexpr (Vnni) {
     VOLTA_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, ahead, sum);
     }
-  } else if constexpr (Vnni || Kind == Quant::kInt8) {
+  } else if constexpr (Kind == Quant::kInt8) {
     VOLTA_NO_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, ahead, sum);
@@ -254,11 +252,22 @@ struct Totals {
   }
 };
 
+/// The sums of a tile as vectors, which the compiler keeps in registers.
+template <int Rows, int Vectors>
+struct Held {
+  V32 values[Rows][Vectors];
+  HWY_INLINE V32 get(int row, int v) const { return values[row][v]; }
+  HWY_INLINE void set(int row, int v, V32 x) { values[row][v] = x; }
+  HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
+    values[row][v] = hn::MulAdd(x, scale, values[row][v]);
+  }
+};
+
 /// The initial value of sums.
 alignas(64) inline constexpr float kZeros[kQuantPanels * kPanelVectors * lanes(F32())] = {};
 
 /// The integer sums of `steps` steps (a multiple of 32), beginning at the rows' offsets.
-template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
+template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t step,
                           std::int64_t steps, const std::int32_t* offset,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
@@ -273,7 +282,7 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
   RowPlaces<Rows> q(a.q + step, t.a.stride);
   const std::uint8_t* const end = b + steps / kRowGroup * kPanelBytes;
   do {
-    sum_block<Kind, Vnni, Rest, Rows, Panels>(t, q, b, ahead, sum);
+    sum_block<Kind, Vnni, Rows, Panels>(t, q, b, ahead, sum);
     q.move(kRowGroup);
     b += kPanelBytes;
   } while (b != end);
@@ -291,12 +300,11 @@ HWY_INLINE void load_scales(const QuantTile& t, const std::uint8_t* HWY_RESTRICT
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. The sums are computed
-/// for all rows; those of a row without a rest are not used.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned rests,
-                            const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
-  constexpr int kVectors = Panels * kPanelVectors;
+/// total += the rests of the first row's block `block`, for one panel, whose part of b begins at
+/// `b`.
+template <Quant Kind, bool Vnni>
+HWY_INLINE void add_row_rests(const QuantTile& t, std::int64_t block, unsigned rests,
+                              const std::uint8_t* b, Held<1, kPanelVectors>& total) {
   constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
   const F32 d;
   const std::int64_t scales_at = t.b_block / kRowGroup * kGroupBytes<Kind> * kWidth;
@@ -305,19 +313,37 @@ HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned res
     const std::int64_t part = block * (t.a.block / kRowGroup) + i;
     const std::uint8_t* b_block = b + i * kRowGroup / t.b_block * (scales_at + kWidth * 2);
     const std::int64_t within = i * kRowGroup % t.b_block / kRowGroup;
-    Sums<Rows, kVectors> sum;
+    Sums<1, kPanelVectors> sum;
     QuantAhead none{b, 0};
-    sum_steps<Kind, Vnni, true, Rows, Panels>(
-        t, t.a.rest, part * kRowGroup, kRowGroup, t.a.rest.offset + part,
-        b_block + within * kGroupBytes<Kind> * kWidth, none, sum);
-    V32 b_scale[kVectors];
-    load_scales<Panels>(t, b_block + scales_at, b_scale);
-    for (int row = 0; row < Rows; ++row) {
-      if ((t.a.rests[row * t.a.blocks + block] >> i & 1) == 0) continue;
-      const V32 scale = hn::Set(d, t.a.rest.scale[row * t.a.rest.scales + part]);
-      for (int v = 0; v < kVectors; ++v) {
-        total.add(row, v, hn::Mul(hn::ConvertTo(d, sum[row][v]), b_scale[v]), scale);
-      }
+    sum_steps<Kind, Vnni, 1, 1>(t, t.a.rest, part * kRowGroup, kRowGroup, t.a.rest.offset + part,
+                                b_block + within * kGroupBytes<Kind> * kWidth, none, sum);
+    V32 b_scale[kPanelVectors];
+    load_scales<1>(t, b_block + scales_at, b_scale);
+    const V32 scale = hn::Set(d, t.a.rest.scale[part]);
+    for (int v = 0; v < kPanelVectors; ++v) {
+      total.add(0, v, hn::Mul(hn::ConvertTo(d, sum[0][v]), b_scale[v]), scale);
+    }
+  }
+}
+
+/// total[rows, panels, columns of a panel] += the rests of a's block `block`, whose part of b
+/// begins at `b`. Few rows have rests, so they are added one row and one panel at a time, by a
+/// function that all tiles of a format share.
+template <auto AddRowRests>
+HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t rows, std::int64_t panels,
+                            std::int64_t block, const std::uint8_t* b, float* total) {
+  const F32 d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const unsigned rests = t.a.rests[i * t.a.blocks + block];
+    if (rests == 0) continue;
+    QuantTile row = t;
+    row.a = t.a.from(i);
+    for (std::int64_t p = 0; p < panels; ++p) {
+      float* const to = total + (i * panels + p) * kPanelVectors * lanes(d);
+      Held<1, kPanelVectors> sum;
+      for (int v = 0; v < kPanelVectors; ++v) sum.set(0, v, hn::Load(d, to + v * lanes(d)));
+      AddRowRests(row, block, rests, b + p * t.panel_stride, sum);
+      for (int v = 0; v < kPanelVectors; ++v) hn::Store(sum.get(0, v), d, to + v * lanes(d));
     }
   }
 }
@@ -386,8 +412,7 @@ void quant_tile(QuantTile& t) {
     std::int64_t step = 0;
     do {
       Sums<Rows, kVectors> sum;
-      sum_steps<Kind, Vnni, false, Rows, Panels>(t, a, begin + step, t.b_block, offset++, b, ahead,
-                                                 sum);
+      sum_steps<Kind, Vnni, Rows, Panels>(t, a, begin + step, t.b_block, offset++, b, ahead, sum);
       V32 b_scale[kVectors];
       load_scales<Panels>(t, b + scales_at, b_scale);
       b += scales_at + kPanelWidth * 2;
@@ -416,12 +441,16 @@ void quant_tile(QuantTile& t) {
                                  a.scale + block, a.scales, from, to);
     }
     if (last) break;
-    if (rests != 0) add_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b_block, total);
+    if (rests != 0) {
+      add_rests<&add_row_rests<Kind, Vnni>>(t, Rows, Panels, block, b_block, total.values[0][0]);
+    }
     if constexpr (kDirect) from = {total.values[0][0], kVectors * kWidth};
   }
   t.ahead = ahead;
   if (last) return;
+  VOLTA_NO_UNROLL
   for (int i = 0; i < Rows; ++i) {
+    VOLTA_NO_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
       const V32 sum = t.a.blocks == 0 ? hn::Zero(d) : total.get(i, v);

@@ -40,10 +40,12 @@ namespace volta::cpu {
 /// What rounding a row needs to know about b.
 struct RowRounding {
   std::int64_t k;
-  std::int64_t whole;     ///< Blocks of a that are completely filled.
-  std::int64_t b_block;   ///< Elements that share an offset.
-  std::int64_t b_blocks;  ///< Offsets in one of a's blocks.
-  std::int32_t b_offset;  ///< What b's bytes hold in addition to q.
+  std::int64_t whole;            ///< Blocks of a that are completely filled.
+  std::int64_t b_block;          ///< Elements that share an offset.
+  std::int64_t b_blocks;         ///< Offsets in one of a's blocks.
+  std::int32_t b_offset;         ///< What b's bytes hold in addition to q.
+  bool sub_blocks;               ///< Whether b_block is the size of sub-blocks, 16 or 32.
+  std::int32_t lowest, highest;  ///< The bounds of b's integers, if it has sub-blocks.
 };
 
 }  // namespace volta::cpu
@@ -188,19 +190,24 @@ HWY_INLINE hn::Vec<hn::Rebind<std::int8_t, F32>> to_bytes(VI v) {
 #endif
 }
 
-/// Rounds 32 elements times `inverse` to integers, and returns their sums by lane. Cut: some may be
-/// beyond 127.
+/// Rounds a vector of elements times `inverse` to integers. Cut: some may be beyond 127.
 template <bool Cut, typename T>
-HWY_INLINE VI round_group(const T* HWY_RESTRICT x, V32 inverse, std::int8_t* HWY_RESTRICT q) {
+HWY_INLINE VI round_vector(const T* HWY_RESTRICT x, V32 inverse, std::int8_t* HWY_RESTRICT q) {
   const F32 d;
   const hn::Rebind<std::int8_t, F32> d8;
+  V32 v = hn::Mul(load(d, x), inverse);
+  if constexpr (Cut) v = hn::Min(hn::Max(v, hn::Set(d, -127.0f)), hn::Set(d, 127.0f));
+  const VI rounded = nearest(v);
+  hn::StoreU(to_bytes(rounded), d8, q);
+  return rounded;
+}
+
+/// Rounds 32 elements times `inverse` to integers, and returns their sums by lane.
+template <bool Cut, typename T>
+HWY_INLINE VI round_group(const T* HWY_RESTRICT x, V32 inverse, std::int8_t* HWY_RESTRICT q) {
   VI sum = hn::Zero(I32());
-  for (std::int64_t i = 0; i < kRowGroup; i += lanes(d)) {
-    V32 v = hn::Mul(load(d, x + i), inverse);
-    if constexpr (Cut) v = hn::Min(hn::Max(v, hn::Set(d, -127.0f)), hn::Set(d, 127.0f));
-    const VI rounded = nearest(v);
-    sum = hn::Add(sum, rounded);
-    hn::StoreU(to_bytes(rounded), d8, q + i);
+  for (std::int64_t i = 0; i < kRowGroup; i += lanes(F32())) {
+    sum = hn::Add(sum, round_vector<Cut>(x + i, inverse, q + i));
   }
   return sum;
 }
@@ -246,18 +253,38 @@ HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RES
   }
 }
 
+/// Rounds a sub-block's elements times `inverse` to integers, and computes its offset. Returns
+/// whether the sum of their products with integers of b may exceed 16 bits.
+template <bool Cut, typename T>
+HWY_INLINE bool round_sub_block(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
+                                std::int8_t* HWY_RESTRICT q, std::int32_t* offset) {
+  const VI zero = hn::Zero(I32());
+  VI sums = zero;  // In the upper halves of its lanes those of the positive integers, below of all.
+  for (std::int64_t i = 0; i < r.b_block; i += lanes(F32())) {
+    const VI rounded = round_vector<Cut>(x + i, inverse, q + i);
+    sums = hn::Add(sums, hn::Add(rounded, hn::ShiftLeft<16>(hn::Max(rounded, zero))));
+  }
+  const std::int32_t both = sum_lanes(sums);
+  const std::int32_t sum = static_cast<std::int16_t>(both & 0xFFFF);
+  const std::int32_t positive = (both - sum) >> 16, negative = positive - sum;
+  *offset = -r.b_offset * sum;
+  constexpr std::int32_t kMost = std::numeric_limits<std::int16_t>::max();
+  return r.highest * positive - r.lowest * negative > kMost ||
+         r.highest * negative - r.lowest * positive > kMost;
+}
+
 /// Rounds the elements of a row's block times `inverse` to integers, and computes the offsets.
 template <bool Cut, typename T>
 HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
                              std::int64_t block, const QuantRows& to) {
   const std::int64_t begin = block * to.block;
   std::int32_t* HWY_RESTRICT offset = to.whole.offset + block * r.b_blocks;
-  if (r.b_block < kRowGroup) {
-    for (std::int64_t i = 0; i < to.block; i += kRowGroup, offset += 2) {
-      std::int8_t* q = to.whole.q + to.at(begin + i);
-      round_group<Cut>(x + i, inverse, q);
-      put_half_offsets(q, r.b_offset, offset);
+  if (r.sub_blocks) {
+    bool wide = false;
+    for (std::int64_t i = 0; i < to.block; i += r.b_block, ++offset) {
+      wide |= round_sub_block<Cut>(x + i, r, inverse, to.whole.q + to.at(begin + i), offset);
     }
+    if (wide) *to.wide = 1;
     return;
   }
   for (std::int64_t i = 0; i < to.block; ++offset) {
@@ -330,6 +357,7 @@ HWY_INLINE void limit_row(const T* x, const RowRounding& r, const QuantRows& to)
 template <typename T>
 HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
   const RowBlocks<T> row(x, r, to.block);
+  *to.wide = 0;
   for (std::int64_t block = 0; block < to.blocks; ++block) {
     if (std::isnan(to.whole.scale[block])) {
       spoil_block(r, block, to);
@@ -441,8 +469,10 @@ QuantRows place(const RowsLayout& l, std::int64_t rows, bool tiles, Places& plac
   };
   const IntegerRows whole = integers(l.blocks, l.b_blocks);
   const IntegerRows rest = integers(l.groups, l.rest_offsets);
-  return {whole,    rest,    places.take<std::uint8_t>(rows * l.blocks),       l.stride,
-          l.blocks, l.block, tiles ? QuantRows::kTileChunk : QuantRows::kChunk};
+  auto* rests = places.take<std::uint8_t>(rows * l.blocks);
+  auto* wide = places.take<std::uint8_t>(rows);
+  const std::int64_t chunk = tiles ? QuantRows::kTileChunk : QuantRows::kChunk;
+  return {whole, rest, rests, wide, l.stride, l.blocks, l.block, chunk};
 }
 
 }  // namespace
@@ -463,9 +493,18 @@ void quantize_rows(const Context& context, const Encoding& b, DType type, const 
                    std::int64_t rows, std::int64_t k, const QuantRows& to) {
   // If b has no offset, the negated sums themselves are kept, because minimums are multiplied by
   // them.
-  const std::int32_t offset = std::max(1, format_info(b.quant).offset);
+  const FormatInfo& format = format_info(b.quant);
+  const std::int32_t offset = std::max(1, format.offset);
   const std::int64_t steps = offset_steps(b);
-  const RowRounding rounding{k, k / to.block, steps, to.block / steps, offset};
+  const std::int32_t highest = (1 << format.bits) - 1 - format.offset;
+  const RowRounding rounding{k,
+                             k / to.block,
+                             steps,
+                             to.block / steps,
+                             offset,
+                             format.scale_steps != 0,
+                             -format.offset,
+                             highest};
   split_rows(context, rows, k, [&](std::int64_t begin, std::int64_t end) {
     VOLTA_SIMD_CALL(context.simd, round_rows, type, x, rounding, to, begin, end);
   });

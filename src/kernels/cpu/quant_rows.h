@@ -38,12 +38,14 @@ struct QuantRows {
   IntegerRows rest;     ///< A scale per 32 elements, and an offset per 32, or per offset_steps() if
                         ///< those are fewer. Valid only where there is a rest.
   std::uint8_t* rests;  ///< [rows, blocks]: bit i stands for elements 32 i to 32 i + 31 of a block.
+  std::uint8_t* wide;   ///< [rows]: whether the products of a sub-block of `whole` with integers of
+                        ///< b may have a sum of more than 16 bits. False if b has no sub-blocks.
   std::int64_t stride;  ///< Bytes from row to row of integers.
   std::int64_t blocks;  ///< Per row.
   std::int64_t block;   ///< Elements: 32 to 256, a multiple of b's blocks.
   std::int64_t chunk;   ///< kChunk or kTileChunk.
 
-  /// The place of element k of the first row in whole.q; k is a multiple of 32.
+  /// The place of element k of the first row in whole.q; k is a multiple of 16.
   std::int64_t at(std::int64_t k) const { return k / kChunk * chunk + k % kChunk; }
   /// In tiles: the bytes from 16 rows to the next 16.
   std::int64_t sixteen_rows() const { return 16 * (stride - kChunk); }
@@ -54,6 +56,7 @@ struct QuantRows {
     return {whole.from(row, bytes),
             rest.from(row, row * stride),
             rests + row * blocks,
+            wide + row,
             stride,
             blocks,
             block,
