@@ -83,7 +83,8 @@ TEST_P(MatMulPanels, NoTileChangesABit) {
 
 // With many rows, panels of bf16 are converted to f32 once; an odd K ends in half a pair.
 TEST_P(MatMulPanels, WideningPanelsChangesNoBit) {
-  for (const std::int64_t m : {63, 64, 70, 131}) {
+  const std::int64_t many = cpu::has_avx512(GetParam()) ? 256 : 64;
+  for (const std::int64_t m : {many - 1, many, many + 6, many + 67}) {
     for (const std::int64_t k : {1, 70, 531}) {
       MatMulCase c{m, k, 75};
       c.b_type = DType::kBF16;
@@ -91,7 +92,7 @@ TEST_P(MatMulPanels, WideningPanelsChangesNoBit) {
       MatMulData data(c);
       const std::vector<float> expected = chained(c, data, GetParam());
       data.pack(c, GetParam(), pool_);
-      EXPECT_EQ(cpu::widens_panels(c.a_type, c.b_type, m, GetParam()), m >= 64);
+      EXPECT_EQ(cpu::widens_panels(c.a_type, c.b_type, m, GetParam()), m >= many);
       EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_), expected)) << c.name();
     }
   }

@@ -112,9 +112,9 @@ bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
 }
 
 bool widens_panels(DType a_type, DType b_type, std::int64_t m, Simd simd) {
-  constexpr std::int64_t kManyRows = 64;
+  const std::int64_t many_rows = has_avx512(simd) ? 256 : 64;
   return b_type == DType::kBF16 && multiplier(a_type, b_type, simd) == Multiplier::kFma &&
-         m >= kManyRows;
+         m >= many_rows;
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd) {
