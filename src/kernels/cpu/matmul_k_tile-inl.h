@@ -8,9 +8,10 @@
 // Both are rounded to f32 once, and then c += (part * scale + least * minimum) * a's scale. So
 // neither the size of the tile nor the instructions that are used change the bits of a result.
 //
-// With VNNI, the units that multiply bytes limit a tile with many rows, and multiplying the sums of
-// sub-blocks by their scales takes time from them. So the sums of two sub-blocks share a lane, in
-// 16 bits each, and one instruction multiplies both and adds them to `part`. Where a sum may need
+// With VNNI, the speed of a tile with many rows is limited by the processor's multipliers.
+// Multiplying the sums of sub-blocks by their scales needs the same multipliers. So the sums of two
+// sub-blocks share a lane, with 16 bits each, and one instruction multiplies both by their scales
+// and adds the products to `part`. Where a sum may need
 // more bits (QuantRows::wide, only for rows with very even magnitudes), each sub-block takes an
 // instruction of its own. On a Zen 4, these units also multiply floats, rotate and shift by
 // VPSHLDD. Plain shifts, additions, conversions and broadcasts from memory take no time from them.
@@ -51,7 +52,7 @@ struct KPanel {
   static constexpr std::int64_t kMinimum = kScale + 2 * kWidth;
 };
 
-/// Reads a row of bytes, one for each of the panels' columns, as integers.
+/// Widens a row of signed bytes, one for each of the panels' columns, to 32 bits.
 template <int Panels>
 HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT bytes,
                            VI (&to)[Panels * kPanelVectors]) {
@@ -64,7 +65,7 @@ HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT 
   }
 }
 
-/// Reads two rows of bytes as pairs of 16 bits.
+/// Widens two rows of signed bytes to 16 bits, `low` in the lower half of each lane.
 template <int Panels>
 HWY_INLINE void load_pairs(const QuantTile& t, const std::uint8_t* HWY_RESTRICT low,
                            const std::uint8_t* HWY_RESTRICT high,
@@ -229,10 +230,22 @@ HWY_INLINE void clear(Part& part) {
   }
 }
 
-/// What the sums of a sub-block begin at, in every lane. `offset` is that of the row.
+/// The value from which the sums of a sub-block are added up: zero if b has minimums, otherwise the
+/// offset of a's row.
 template <Quant Kind>
 HWY_INLINE VI first_sum(const std::int32_t* offset) {
   return KPanel<Kind>::kHasMinimums ? hn::Zero(I32()) : hn::Set(I32(), *offset);
+}
+
+/// Sets all sums of a tile to their first values. `offset` is the first row's.
+template <Quant Kind, int Rows, int Vectors>
+HWY_INLINE void begin_sums(const std::int32_t* offset, std::int64_t offsets,
+                           Sums<Rows, Vectors>& sum) {
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < Vectors; ++v) sum[i][v] = first_sum<Kind>(offset + i * offsets);
+  }
 }
 
 /// sum += the products of sub-block `sub` of the block of b that begins at `b`. The integers of its
@@ -278,20 +291,17 @@ HWY_INLINE void add_sub_block(const QuantTile& t, RowPlaces<Rows>& q, const std:
                               std::int64_t sub, Part& part) {
   constexpr int kVectors = Panels * kPanelVectors;
   Sums<Rows, kVectors> sum;
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = first_sum<Kind>(offset + i * offsets);
-  }
+  begin_sums<Kind, Rows, kVectors>(offset, offsets, sum);
   sum_sub_block<Kind, Vnni, Rows, Panels>(t, q, b, sub, sum);
   add_scaled_sums<Kind, Rows, Panels>(t, b, sub, sum, part);
   q.move(KPanel<Kind>::kSteps);
   ++offset;
 }
 
-/// The same for sub-blocks `sub` and `sub` + 1. Unless t.wide, each of their sums fits into 16
-/// bits. The first one is moved to the upper half of its lane, and the second one is added up in
-/// the lower half, plus 2^15, so that it is never negative and takes nothing from the upper half.
+/// add_sub_block() for the two sub-blocks `sub` and `sub` + 1. Unless t.wide is set, each of their
+/// sums fits into 16 bits. The sum of the first one is shifted to the upper half of its lane, and
+/// that of the second one is added up in the lower half. The lower half begins at 2^15: so it stays
+/// positive, and no borrow changes the upper half.
 template <Quant Kind, bool Vnni, int Rows, int Panels, class Part>
 HWY_INLINE void add_two_sub_blocks(const QuantTile& t, RowPlaces<Rows>& q,
                                    const std::int32_t*& offset, std::int64_t offsets,
@@ -301,11 +311,7 @@ HWY_INLINE void add_two_sub_blocks(const QuantTile& t, RowPlaces<Rows>& q,
   constexpr int kVectors = Panels * kPanelVectors;
   const VI bias = hn::Set(I32(), 0x8000);
   Sums<Rows, kVectors> sum;
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = first_sum<Kind>(offset + i * offsets);
-  }
+  begin_sums<Kind, Rows, kVectors>(offset, offsets, sum);
   sum_sub_block<Kind, Vnni, Rows, Panels>(t, q, b, sub, sum);
   q.move(Panel::kSteps);
   ++offset;

@@ -68,9 +68,10 @@ enum class Multiplier : std::uint8_t {
 Multiplier multiplier(DType a_type, DType b_type, Simd simd);
 
 /// Whether b's panels of bf16 are converted to f32 once for all rows, not once for every tile of
-/// rows. A tile of AVX-512 has many rows and spends a fourteenth of its time on conversions (a
-/// model of 768 on a Zen 4: converting once is 0.86 times as fast with 64 rows, 0.95 with 128, 1.0
-/// from 256 on; with AVX2 1.1, 1.2 and 1.3 times).
+/// rows. With AVX-512 a tile has up to 14 rows, so that conversions are a small part of its time,
+/// and converting once pays only for many rows. Measured on a Zen 4 with a model that is 768 wide,
+/// the speed of converting once relative to converting in each tile: with AVX-512 0.86 for 64 rows,
+/// 0.95 for 128, and 1.0 from 256 on; with AVX2 1.1, 1.2 and 1.3.
 bool widens_panels(DType a_type, DType b_type, std::int64_t m, Simd simd);
 
 /// How a task reads b's panels.

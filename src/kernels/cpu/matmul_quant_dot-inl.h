@@ -76,8 +76,15 @@ HWY_INLINE V16 dot(V16 sum, VI b, VI a) {
   return hn::Add(sum, add_byte_products(b, a));
 }
 
-/// dot() with the four bytes at `a`. With VNNI the instruction loads them itself: they take no
-/// register, and g++ cannot keep them in one for later.
+/// The four bytes at `a`, copied to every lane.
+HWY_INLINE VI four_bytes(const std::int8_t* a) {
+  std::int32_t word;
+  std::memcpy(&word, a, sizeof(word));
+  return hn::Set(I32(), word);
+}
+
+/// dot(sum, b, four_bytes(a)). With VNNI the four bytes are an operand in memory, so that they
+/// occupy no register.
 template <bool Vnni>
 HWY_INLINE VI dot_four_bytes(VI sum, VI b, const std::int8_t* a) {
 #if HWY_TARGET == HWY_AVX3
@@ -91,9 +98,7 @@ HWY_INLINE VI dot_four_bytes(VI sum, VI b, const std::int8_t* a) {
     return sum;
   }
 #endif
-  std::int32_t word;
-  std::memcpy(&word, a, sizeof(word));
-  return dot<Vnni>(sum, b, hn::Set(I32(), word));
+  return dot<Vnni>(sum, b, four_bytes(a));
 }
 
 /// sum += the products of both halves of each lane.

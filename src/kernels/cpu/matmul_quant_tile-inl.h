@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
@@ -91,13 +90,6 @@ struct QuantTile {
 };
 using QuantFunction = void (*)(QuantTile&);
 
-/// The four bytes of `a` in every lane.
-HWY_INLINE VI four_bytes(const std::int8_t* a) {
-  std::int32_t word;
-  std::memcpy(&word, a, sizeof(word));
-  return hn::Set(I32(), word);
-}
-
 /// The addresses of a tile's rows: a pointer to every fourth row, so that few registers are needed.
 template <int Rows>
 struct RowPlaces {
@@ -171,7 +163,7 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
 template <Quant Kind>
 inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
-/// The integer sums of 32 steps; `a` and `b` are at the first one.
+/// sum += the products of 32 steps of K, in integers. `a` and `b` point to the first step.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
