@@ -236,6 +236,11 @@ TEST(CpuDevice, SaysWhereSixteenBitsCanBeSlower) {
                             cpu::simd_name(simd)));
     }
     EXPECT_NE(device->compute_drawback(DType::kBF16, Rounding::kActivations), "");
+    if (simd == cpu::Simd::kAmx) {
+      EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts), "");
+      EXPECT_EQ(test::cpu(8, simd)->compute_drawback(DType::kBF16, Rounding::kProducts),
+                "with many threads, decoding one sequence may be slower than in f32");
+    }
     if (simd >= cpu::Simd::kAvx512Bf16) continue;
     EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts),
               fmt::format("this CPU's {} kernels convert bf16 to f32 and multiply that",

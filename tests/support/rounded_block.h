@@ -1,5 +1,5 @@
 // A block of a row of activations rounded to int8, as products with a weight of integers promise to
-// round it (kernels/cpu/quant_rows.cc), in plain loops.
+// round it (kernels/cpu/quantize_rows.cc), in plain loops.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The matrix product with a b of small integers (tensor/encoding.h). Rows of a are first rounded to
-// int8 (quant_rows.cc). Then
+// int8 (quantize_rows.cc). Then
 //   c = sum over a's blocks of a's scale * sum over b's blocks in it of b's scale * sum of qa qb,
 // and after each block of a, the same is added for its rests, 32 steps each. The innermost sum is
 // of integers and exact; the others are in f32 and in a fixed order. So neither the size of the

@@ -1,5 +1,5 @@
 // The layout of rows of a as small integers, for a matrix product with a b of small integers. The
-// rounding is in quant_rows.cc.
+// rounding is in quantize_rows.cc.
 #pragma once
 
 #include <cstddef>
