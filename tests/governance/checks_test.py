@@ -499,6 +499,23 @@ class Golden(unittest.TestCase):
         found = list(golden.compare({path: "volta a\n  x number\n"}, {path: "volta a\n  x text\n"}))
         self.assertEqual([finding.rule for finding in found], ["golden.json"] * 2)
 
+    def test_a_key_that_another_command_has_too_is_found(self):
+        path = golden.FOLDER + "/json.txt"
+        both = "volta a\n  x number\n  y text\n\nvolta b\n  x number\n  y text\n"
+        for one, command in ((both.replace("  x number\n", "", 1), "volta a"),
+                             ("".join(both.rsplit("  x number\n", 1)), "volta b")):
+            for wanted, found, said in (
+                    (both, one, f"the program no longer says `x number` for `{command}`"),
+                    (one, both, f"the program says `x number` for `{command}`, which is not here")):
+                self.assertEqual([finding.text for finding in
+                                  golden.compare({path: wanted}, {path: found})], [said])
+
+    def test_a_line_of_a_help_page_that_stands_there_twice_is_found(self):
+        page = golden.file_of("a")
+        twice = "Options:\n  --all\n\nSubcommands:\n  --all\n"
+        self.assertEqual(len(list(golden.compare({page: twice}, {page: twice[:-8]}))), 1)
+        self.assertEqual(len(list(golden.compare({page: twice[:-8]}, {page: twice}))), 1)
+
     def test_every_page_and_every_answer_of_a_program_is_read(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder, "volta")
