@@ -403,6 +403,18 @@ class Diff(unittest.TestCase):
         self.assertEqual(tier("src/nn/decoder.cc", "__global__ void f() {}"), 3)
         self.assertEqual(tier("src/nn/decoder.cc", "int a = 1 << 3;"), 2)
 
+    def test_what_gates_are_made_of_has_the_tier_of_gates(self):
+        for path in ("cmake/VoltaModuleFlags.cmake", "tests/faults/kills", "tests/faults/fault_shim.cc",
+                     "tests/faults/scenarios.py", "tests/faults/CMakeLists.txt", "tests/attacks/kinds.py",
+                     "tests/attacks/gguf_mutator.py", "tests/attacks/command_server.cc",
+                     "tests/support/program.py", "scripts/gpu_check", "scripts/compare_bits",
+                     "scripts/compare_speed", "scripts/measure"):
+            self.assertTrue((CHECK.parents[2] / path).is_file(), path)
+            self.assertEqual(tiers.tier_of_path(path)[0], 4, path)
+        for path in ("tests/faults/campaign_test.py", "tests/attacks/mutators_test.py",
+                     "tests/scripts/measure_test.py", "tests/support/model.h"):
+            self.assertEqual(tiers.tier_of_path(path)[0], 1, path)
+
     def test_a_renamed_kernel_keeps_its_tier(self):
         change = diff.FileChange("src/nn/a.cc")
         change.old_path = "src/kernels/a.cc"
