@@ -348,8 +348,8 @@ class TheProgram(unittest.TestCase):
 
 
 class PullRequest(unittest.TestCase):
-    LOGS = {"test": "[1/2] a\n100% tests passed, 0 tests failed out of 55\nTotal time\n",
-            "format": "", "policy": "check: 9 files, 0 findings\n"}
+    LOGS = {"test": "[1/2] a\n100% tests passed, 0 tests failed out of 55\nTotal time\n=== test: ok\n",
+            "format": "=== format: ok\n", "policy": "check: 9 files, 0 findings\n=== policy: ok\n"}
 
     def test_a_text_of_what_was_run_is_one_that_the_policy_takes(self):
         sample = Sample(SAMPLES / "good_kernel.txt")
@@ -369,6 +369,25 @@ class PullRequest(unittest.TestCase):
             "- `.ci/run format`: it printed nothing",
             "- `.ci/run policy`: check: 9 files, 0 findings",
             "- `.ci/run test`: 100% tests passed, 0 tests failed out of 55"])
+
+    def test_a_stage_that_has_not_passed_is_told(self):
+        self.assertEqual(list(pr_body.not_passed(self.LOGS)), [])
+        failed = "95% tests passed, 3 tests failed out of 55\n=== test: ok\n=== test: FAILED\n"
+        given_up = "=== cuda: GIVEN UP, it would take about 9 s, and 1 s are left\n"
+        logs = {"test": failed, "cuda": given_up, "lint": "lint: nothing found\n"}
+        told = list(pr_body.not_passed(logs))
+        self.assertEqual(len(told), 3, told)
+        self.assertIn("'cuda' has not passed: GIVEN UP", told[0])
+        self.assertIn("build/ci/lint.log does not say how the stage ended", told[1])
+        self.assertIn("'test' has not passed: FAILED", told[2])
+        self.assertEqual(pr_body.tests_run(logs).splitlines(), [
+            "- `.ci/run cuda`: GIVEN UP, it would take about 9 s, and 1 s are left; it printed nothing",
+            "- `.ci/run lint`: it did not end; lint: nothing found",
+            "- `.ci/run test`: FAILED; 95% tests passed, 3 tests failed out of 55"])
+        # The text of a gate that is not green needs a reason.
+        for reason, rules in ((None, {"policy.body"}), ("there is no GPU", set())):
+            body = pr_body.write("- A tool", 1, logs, {}, reason)
+            self.assertEqual({finding.rule for finding in policy.check(Tree({}), [], body)}, rules)
 
     def test_an_unknown_base_is_refused(self):
         result = subprocess.run([sys.executable, "-B", str(CHECK.parent / "pr-body"), "--base",

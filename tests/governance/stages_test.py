@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from small_tree import Stage  # noqa: E402
+from small_tree import ROOT, Stage  # noqa: E402
 
 VISIBLE = 'namespace [[gnu::visibility("default")]] volta {'
 
@@ -54,6 +54,52 @@ class Includes(Stage):
                 before.unlink() if kept is None else before.write_text(kept)
         self.write("src/kernels/cuda/b.cu", "#include <cuda_runtime.h>\n#include <mma.h>\n")
         self.assertEqual(self.judge("check_includes")[0], 0)
+
+
+class Policy(Stage):
+    """A repository with a base and a change, and pr-body in it."""
+
+    def git(self, *words):
+        subprocess.run(["git", "-C", str(self.tree), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+                       check=True, capture_output=True)
+
+    def commit(self, name, **files):
+        for path, text in files.items():
+            self.write(path, text, 0o755)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", name)
+        self.git("tag", name)
+
+    def begin(self):
+        self.need("git")
+        self.git("init", "--quiet")
+        self.write(".gitignore", "build\n")
+
+    def test_no_text_is_written_from_a_gate_that_is_not_green(self):
+        self.begin()
+        for path in [*(ROOT / "scripts" / "governance").glob("*.py"),
+                     ROOT / "scripts" / "governance" / "pr-body"]:
+            self.write(f"scripts/governance/{path.name}", path.read_text(), 0o755)
+        self.commit("base", old="a\n")
+        self.commit("change", old="b\n")
+        log = "95% tests passed, 3 tests failed out of 55\n=== test: "
+        for end, said in (("FAILED", "'test' has not passed: FAILED"),
+                          ("GIVEN UP, it was ended after 9 s", "'test' has not passed: GIVEN UP"),
+                          ("on its way", "does not say how the stage ended")):
+            self.write("build/ci/test.log", log + end + "\n")
+            status, text = self.run_program("scripts/governance/pr-body", "--base", "base")
+            self.assertEqual(status, 1, text)
+            self.assertIn(said, text)
+            self.assertIn("no text is written", text)
+            self.assertNotIn("## Tests run", text)
+            status, text = self.run_program("scripts/governance/pr-body", "--base", "base", "--not-green",
+                                            "it fails on main, too")
+            self.assertEqual(status, 0, text)
+            self.assertIn("\nNot green: it fails on main, too\n", text)
+        self.write("build/ci/test.log", "100% tests passed, 0 tests failed out of 55\n=== test: ok\n")
+        status, text = self.run_program("scripts/governance/pr-body", "--base", "base")
+        self.assertEqual(status, 0, text)
+        self.assertIn("- `.ci/run test`: 100% tests passed, 0 tests failed out of 55\n", text)
 
 
 class Symbols(Stage):
