@@ -53,7 +53,7 @@ CONTENT = [
     (r".*(CMakeLists\.txt|\.cmake)", r"\b(find_package|pkg_check_modules|FetchContent\w*"
      r"|ExternalProject\w*)\b", 4, "a dependency"),
     (r".*(CMakeLists\.txt|\.cmake)", r"\bvolta_fence\b|unsafe-buffer-usage|\bVOLTA_UNSAFE_BUFFERS\b", 4,
-     "the flags of the fence"),
+     "a flag of the fence"),
 ]
 _COMMENT = re.compile(r"\s*(//.*)?")
 
