@@ -57,7 +57,10 @@ class Includes(Stage):
 
 
 class Policy(Stage):
-    """A repository with a base and a change, and pr-body in it."""
+    """A repository with a base and a change, and .ci/run or pr-body in it."""
+
+    PULL_REQUEST = {"VOLTA_SKIP_BOOTSTRAP": "1", "VOLTA_PULL_REQUEST": "7", "VOLTA_CI_BASE": "base",
+                    "VOLTA_PULL_REQUEST_BODY": "the text"}
 
     def git(self, *words):
         subprocess.run(["git", "-C", str(self.tree), "-c", "user.name=a", "-c", "user.email=a@b", *words],
@@ -74,6 +77,30 @@ class Policy(Stage):
         self.need("git")
         self.git("init", "--quiet")
         self.write(".gitignore", "build\n")
+
+    def test_the_rules_of_the_base_judge_a_change_of_the_rules(self):
+        self.begin()
+        checker = "scripts/governance/check"
+        self.write(".ci/run", (ROOT / ".ci" / "run").read_text(), 0o755)
+        self.write("scripts/bootstrap", "#!/bin/sh\n", 0o755)
+        # The checker of the base refuses a diff with the word "bad"; a change makes it accept all.
+        strict = ('#!/bin/sh\ntest "$2" = --diff || exit 0\ntest "$(cat "$5")" = "the text" || exit 9\n'
+                  '! grep "^+bad" "$3" || { echo "the base refuses it"; exit 1; }\n')
+        self.commit("base", **{checker: strict, "old": "a\n"})
+        self.commit("change", **{checker: "#!/bin/sh\nexit 0\n", "new": "bad\n"})
+        for labels, code, said in (("", 1, "the base refuses it"),
+                                   ("human-approved-tolerance", 1, "the base refuses it"),
+                                   ("a,human-approved-governance", 0, "do not judge")):
+            status, text = self.run_program(".ci/run", "policy", VOLTA_PULL_REQUEST_LABELS=labels,
+                                            **self.PULL_REQUEST)
+            self.assertEqual(status, code, text)
+            self.assertIn(said, text)
+            self.assertTrue(text.endswith(f"=== policy: {'FAILED' if code else 'ok'}\n"), text)
+        self.git("checkout", "--quiet", "-B", "other", "base")
+        self.commit("good", **{checker: "#!/bin/sh\nexit 0\n", "new": "good\n"})
+        status, text = self.run_program(".ci/run", "policy", **self.PULL_REQUEST)
+        self.assertEqual(status, 0, text)
+        self.assertIn("the change by the rules of the base", text)
 
     def test_no_text_is_written_from_a_gate_that_is_not_green(self):
         self.begin()
