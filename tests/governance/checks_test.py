@@ -57,7 +57,7 @@ PERSONS = ("- [ ] 3. (person) Later: see [task 3](#task-3).\n", PRD.split("\n\n"
     "ask 2", "ask 3").replace("agent", "person"))
 GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
         "stage_lint() {\n  scripts/lint --changed\n}\n")
-WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
+WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    container: debian:12\n    steps:\n"
             f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n"
@@ -70,7 +70,7 @@ SAME = {".ci/run": GATE,
                     "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
         ".github/workflows/policy.yml": f"on:\n  push:\n{READS}    steps:\n      - run: .ci/run policy\n",
-        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    steps:\n"
+        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    container: debian:12\n    steps:\n"
                                          "      - run: .ci/run --all\n",
         ".github/workflows/release.yml": f"on:\n  push:\n{READS}    container: debian:12\n    steps:\n"
                                          "      - run: scripts/release build/release out\n",
@@ -269,6 +269,10 @@ BAD = [
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", ', "clang++-19"', "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", '"debian:12", ', "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml", "--all", "test")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                             "    container: debian:12\n", "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml",
+                                             "    container: debian:12\n", "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/release.yml",
                                              "    container: debian:12\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
