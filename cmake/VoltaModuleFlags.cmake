@@ -1,4 +1,5 @@
-# Flags that belong to single folders and files of src/. Included by src/CMakeLists.txt.
+# Flags that belong to single folders and files of src/. Included by src/CMakeLists.txt. The command
+# line takes the flags of the fence from here, too.
 
 # Kernels: optimised hard.
 get_target_property(kernels_type volta_kernels_cpu TYPE)
@@ -50,7 +51,13 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${matmul_sources}
 set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
              VOLTA_KERNELS_HASH="${kernels_hash}")
 
-# The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
+# The fence: raw memory is allowed in src/kernels, src/device and the files below, nowhere else in src
+# or apps. volta_fence(target) makes any other use of it in a target an error.
+function(volta_fence target)
+  if(VOLTA_UNSAFE_BUFFERS)
+    target_compile_options(${target} PRIVATE -Wunsafe-buffer-usage -Werror=unsafe-buffer-usage)
+  endif()
+endfunction()
 if(VOLTA_UNSAFE_BUFFERS)
   foreach(module IN ITEMS base text tensor ops graph nn tuner formats train)
     foreach(target IN ITEMS volta_${module} volta_${module}_fast)
@@ -59,7 +66,7 @@ if(VOLTA_UNSAFE_BUFFERS)
         get_target_property(type ${target} TYPE)
       endif()
       if(type STREQUAL "OBJECT_LIBRARY")
-        target_compile_options(${target} PRIVATE -Wunsafe-buffer-usage -Werror=unsafe-buffer-usage)
+        volta_fence(${target})
       endif()
     endforeach()
   endforeach()

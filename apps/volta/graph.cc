@@ -56,7 +56,7 @@ Status check_rows(std::int64_t rows, std::int64_t context) {
 std::span<const std::int64_t> step_sizes_of(const InferenceChoices& choices) {
   const auto all = step_sizes();
   const auto end = std::ranges::upper_bound(all, choices.step_rows);
-  return {all.begin(), end};
+  return all.first(static_cast<size_t>(end - all.begin()));
 }
 
 Result<Graph> build(const GraphModel& model, const GraphOptions& options,

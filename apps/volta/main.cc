@@ -22,10 +22,23 @@ namespace {
 
 constexpr int kUsage = 2;
 
+// What was written behind the program's name.
+std::vector<std::string> words_of(int argc, char** argv) {
+  if (argc < 1) return {};
+#if defined(__clang__)
+#pragma clang unsafe_buffer_usage begin
+#endif
+  // SAFETY: the system gives main() an array of `argc` pointers to texts that end with a zero.
+  return {argv + 1, argv + argc};
+#if defined(__clang__)
+#pragma clang unsafe_buffer_usage end
+#endif
+}
+
 // The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`,
 // and `volta help COMMAND`, which is `volta COMMAND --help`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
-  std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && words.front() == "help") {
     words.erase(words.begin());
     words.emplace_back("--help");

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <span>
 #include <utility>
 
 #include "base/environment.h"
@@ -63,8 +64,9 @@ void RawMode::enter() const {
   termios raw = g_saved;
   raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | IGNCR | IXON | ISTRIP);
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
-  raw.c_cc[VMIN] = 1;
-  raw.c_cc[VTIME] = 0;
+  const std::span<cc_t> characters = raw.c_cc;
+  characters[VMIN] = 1;
+  characters[VTIME] = 0;
   g_is_raw.store(true);  // Not later: a signal in between restores the terminal.
   if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) != 0) return g_is_raw.store(false);
   note_raw(kMarkPastes);

@@ -16,8 +16,8 @@ RULES = {
                    " never touch; every path of that list is in the tree.",
     "agents.config": ".ralphy/config.yaml can be read, and holds `project`, `commands`, `rules` and"
                      " `boundaries.never_touch` and no other key.",
-    "agents.commands": "Every command of .ralphy/config.yaml works: a target that make can plan, a"
-                       " stage of .ci/run, or a program of the tree.",
+    "agents.commands": "Every command of .ralphy/config.yaml names what is there: a target of make,"
+                       " a stage of .ci/run, or a program of the tree.",
 }
 PAGE, CONFIG = "AGENTS.md", ".ralphy/config.yaml"
 COMMANDS = ("build", "test", "lint")

@@ -3,6 +3,7 @@
 The files of tests/governance/golden/ are the promise; `scripts/governance/golden` compares a program
 with them, or writes them anew.
 """
+import difflib
 import json
 import os
 import pathlib
@@ -155,11 +156,27 @@ def compare(wanted, found):
             yield from _differences(path, rule, wanted[path], found[path])
 
 
+def _with_commands(path, text):
+    """(command, line) of each line. In json.txt the lines of keys stand below that of their command;
+    many commands have the same key, so a line alone does not say whose it is."""
+    command = ""
+    for line in text.splitlines():
+        if path.endswith("json.txt") and line and not line.startswith(" "):
+            command = line
+        yield command, line
+
+
+def _told(item):
+    command, line = item
+    return f"`{line.strip()}`" + (f" for `{command}`" if command and line != command else "")
+
+
 def _differences(path, rule, wanted, found):
-    old, new = wanted.splitlines(), found.splitlines()
-    for number, line in enumerate(old, 1):
-        if line not in new:
-            yield Finding(f"{path}:{number}", rule, f"the program no longer says `{line.strip()}`")
-    for line in new:
-        if line not in old:
-            yield Finding(path, rule, f"the program says `{line.strip()}`, which is not here")
+    old, new = list(_with_commands(path, wanted)), list(_with_commands(path, found))
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for _, first, last, first_new, last_new in (code for code in matcher.get_opcodes()
+                                                if code[0] != "equal"):
+        for number in range(first, last):
+            yield Finding(f"{path}:{number + 1}", rule, f"the program no longer says {_told(old[number])}")
+        for item in new[first_new:last_new]:
+            yield Finding(path, rule, f"the program says {_told(item)}, which is not here")

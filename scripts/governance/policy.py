@@ -15,7 +15,8 @@ RULES = {
     "policy.tier": "The pull request names the tier of its change, and not a lower one than the diff"
                    " has.",
     "policy.body": "The pull request says what was changed and which tests were run, with more than"
-                   " `none`; from tier 2 on also what the risk is and how it is rolled back.",
+                   " `none`; what has failed or was given up is explained by a line `Not green:"
+                   " REASON`; from tier 2 on also what the risk is and how it is rolled back.",
     "policy.changelog": "A change of tier 3 in src or apps, of a help page or of a key of JSON has a"
                         " line in CHANGELOG.md.",
     "policy.test": "A change of code comes with a change of tests, or with a line `No new test:"
@@ -210,6 +211,11 @@ def _added_code(tree, changes):
 _NOTHING = re.compile(r"(?i)\W*(none|no|no tests|nothing|n/?a|not? (?:run|tested|yet)|to ?do|tbd)?\W*")
 
 
+# A stage or a test that has not passed, in the words of .ci/run, ctest, GoogleTest and unittest.
+_RED = re.compile(r"\bFAILED\b|\bGIVEN UP\b|\b[1-9][\d,]* failed\b"
+                  r"|(?<!\b0 )(?<!\bno )\btests? failed\b(?! before\b)")
+
+
 def _body(tier, parts):
     named = re.search(r"\b([0-4])\b", parts.get("Tier", ""))
     if not named:
@@ -222,6 +228,10 @@ def _body(tier, parts):
     if _NOTHING.fullmatch(parts.get("Tests run") or "x"):
         yield Finding("pull request", "policy.body",
                       "name under `Tests run` what was run, and what it said")
+    red = _RED.search(parts.get("Tests run", ""))
+    if red and not re.search(r"^Not green: \S", parts["Tests run"], re.MULTILINE):
+        yield Finding("pull request", "policy.body", f"`{red[0]}` stands under `Tests run`: make the gate"
+                      " green, or say why it is not in a line `Not green: REASON`")
 
 
 def _has_bench(text):

@@ -23,10 +23,13 @@ PATHS = [
     (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS|CLAUDE)\.md|LICENSE"
      r"|\.cursorrules|\.ralphy/.*",
      4, "governance"),
-    (r"\.github/.*|\.ci/.*|Makefile|CMakePresets\.json|cmake/VoltaOptions\.cmake|\.clang-(tidy|format)"
+    (r"\.github/.*|\.ci/.*|Makefile|CMakePresets\.json|cmake/Volta(Options|ModuleFlags)\.cmake"
+     r"|\.clang-(tidy|format)"
      r"|scripts/(bootstrap|lint|format|release|sbom|check_.*|(allowed_throw|exported)_symbols\.txt"
-     r"|bench-guard|bench-baseline|benching/.*|fuzz_smoke|soak|run_bench|gate_in_rootfs)"
-     r"|tests/(attacks|faults|golden_guard)/run", 4, "a gate or what it is made of"),
+     r"|bench-guard|bench-baseline|benching/.*|fuzz_smoke|soak|run_bench|gate_in_rootfs"
+     r"|gpu_check|compare_bits|compare_speed|measure)"
+     # The campaigns, but for their own tests. What small models compute has a rule of its own.
+     r"|tests/(attacks|faults)/(?!\w+_test\.py$).*|tests/support/program\.py|tests/golden_guard/run", 4, "a gate or what it is made of"),
     (r"cmake/VoltaDependencies\.cmake|containers/.*|Containerfile", 4, "dependencies"),
     (r"src/kernels/.*", 3, "a kernel"),
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
@@ -49,6 +52,8 @@ CONTENT = [
     (r"apps/.*", r"\badd_(option|flag|subcommand)\w*\s*\(", 3, "an option or a command"),
     (r".*(CMakeLists\.txt|\.cmake)", r"\b(find_package|pkg_check_modules|FetchContent\w*"
      r"|ExternalProject\w*)\b", 4, "a dependency"),
+    (r".*(CMakeLists\.txt|\.cmake)", r"\bvolta_fence\b|unsafe-buffer-usage|\bVOLTA_UNSAFE_BUFFERS\b", 4,
+     "a flag of the fence"),
 ]
 _COMMENT = re.compile(r"\s*(//.*)?")
 

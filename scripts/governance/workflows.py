@@ -17,7 +17,8 @@ RULES = {
                         " compilers.",
     "workflows.systems": "The workflows ci, policy, nightly and release are there. Pull requests are"
                          " tested with g++ and clang++-19 on Debian 12 and Ubuntu 24.04, nights run"
-                         " `.ci/run --all`, and a release is built in a container of Debian 12.",
+                         " `.ci/run --all`; the stages run, and a release is built, in a container of"
+                         " Debian 12.",
     "workflows.pinned": "Every action is named by its full commit hash, with its version behind it.",
     "workflows.permissions": "A workflow may read the contents and nothing else; only a job of"
                              " release.yml may write.",
@@ -27,11 +28,13 @@ GATE, WORKFLOWS, STAGE_DOCUMENT = ".ci/run", ".github/workflows", "docs/testing.
 # workflow: {what it must hold: a pattern of one of its lines}.
 SYSTEMS = {
     "ci": {"the images debian:12 and ubuntu:24.04": r' +image: \["debian:12", "ubuntu:24\.04"\]',
+           "the stages in a container of Debian 12": r" +container: debian:12",
            "the compilers g++ and clang++-19": r' +compiler: \["g\+\+", "clang\+\+-19"\]',
            "a container of the image": r" +container: \$\{\{ matrix\.image \}\}",
            "make test with the compiler": r" +- run: make test .*-DCMAKE_CXX_COMPILER=\$COMPILER.*"},
     "policy": {"the stage policy": r" +- run: \.ci/run policy"},
-    "nightly": {"a schedule": r"  schedule:", "every stage": r" +- run: \.ci/run --all"},
+    "nightly": {"a schedule": r"  schedule:", "a container of Debian 12": r" +container: debian:12",
+                "every stage": r" +- run: \.ci/run --all"},
     "release": {"a container of Debian 12": r" +container: debian:12",
                 "the archive": r" +- run: scripts/release build/release .*"},
 }

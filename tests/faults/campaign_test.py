@@ -30,7 +30,8 @@ if test "$1" = verify; then
   test "$(cat "$2/config.json")" = "$(cat "$2/data")" || { echo "$2 is damaged" >&2; exit 3; }
   exit 0
 fi
-test -z "$VOLTA_FAULT_COUNTS" || printf 'open 2\\nmalloc 2\\nwrite 2\\nthread 1\\n' >"$VOLTA_FAULT_COUNTS"
+test -z "$VOLTA_FAULT_COUNTS" || printf 'open 2\\nmalloc 2\\nwrite 2\\nfsync 1\\nrename 1\\nthread 1\\n' \\
+  >"$VOLTA_FAULT_COUNTS"
 case "$VOLTA_FAULT_CALL $VOLTA_FAULT_ERRNO" in
   " "*) AGAIN ;;
   *kill) kill -9 $$ ;;
@@ -86,8 +87,10 @@ class Campaign(unittest.TestCase):
     def test_a_program_that_takes_faults_well_passes(self):
         status, report = self.campaign()
         self.assertEqual(status, 0, report)
-        for scenario in ("make", "replace"):  # 6 of open, 6 of write, 4 of malloc, 3 of threads.
-            self.assertRegex(report, rf"{scenario} +19 +0\n")
+        # 6 of open, 6 of write, 4 of malloc, 2 of fsync, 2 of rename, 3 of threads.
+        for scenario in ("make", "replace"):
+            self.assertRegex(report, rf"{scenario} +23 +0\n")
+        self.assertIn("\nby family: open 12, write 12, fsync 4, rename 4, malloc 8, thread 6\n", report)
 
     def test_each_way_to_end_badly_is_seen(self):
         for said, changes in (
@@ -111,7 +114,7 @@ class Campaign(unittest.TestCase):
                 ("make", "success without a result", {"BAD": 'mkdir "$2"; exit 0'}),
                 ("make", "what is left does not verify: .* is damaged", {"BAD": half + fails}),
                 ("replace", "neither whole nor replaced", {"BAD": 'rm "$2/data"; ' + fails}),
-                ("make", "differs: out/data", {
+                ("make", "differs: out/config.json and 1 more\n", {
                     "BAD": 'mkdir "$2"; for f in config.json data; do echo bad >"$2/$f"; done; exit 0',
                     "AGAIN": 'test ! -e "$2" || exit 0'}),
                 ("make", r"the next run fails \(2\): still there", {
@@ -123,9 +126,33 @@ class Campaign(unittest.TestCase):
                 self.assertEqual(status, 1, report)
                 self.assertRegex(report, said)
 
+    def test_every_byte_is_compared_but_for_what_differs_from_run_to_run(self):
+        place = self.folder / "place"
+        texts = {"run/run.json": "{}", "run/loss.svg": "<svg/>", "run/step-2/manifest.json": "{}",
+                 "run/.lock": "1", "run/metrics.jsonl": '{"step":1,"loss":2.5,"tokens_per_s":3.5}\n',
+                 "cache/matmul_tuning/cpu.json": "{}"}
+
+        def leave(**changes):
+            for name, text in {**texts, **changes}.items():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_text(text)
+            return faults.contents(place)
+        reference = leave()
+        for name in ("run/.lock", "cache/matmul_tuning/cpu.json"):
+            self.assertEqual(faults.compare(reference, leave(**{name: "other"})), [])
+        for speed in ("9.5}", '9e5,"val_loss":1}'):
+            line = '{"step":1,"loss":2.5,"tokens_per_s":' + speed + "\n"
+            wrong = faults.compare(reference, leave(**{"run/metrics.jsonl": line}))
+            self.assertEqual(wrong, ["differs: run/metrics.jsonl"] if "val" in speed else [])
+        for name in ("run/run.json", "run/loss.svg", "run/step-2/manifest.json", "run/metrics.jsonl"):
+            self.assertEqual(faults.compare(reference, leave(**{name: "other"})), [f"differs: {name}"])
+
     def test_a_campaign_that_can_put_in_no_fault_is_an_error(self):
-        with self.assertRaisesRegex(RuntimeError, "the shim sees no call of open, malloc"):
-            self.campaign(program=PROGRAM.replace("open 2\\nmalloc 2\\n", ""))
+        for calls, names in (("open 2\\nmalloc 2\\n", "open, malloc"), ("fsync 1\\n", "fsync"),
+                             ("rename 1\\n", "rename")):
+            self.assertIn(calls, PROGRAM)
+            with self.assertRaisesRegex(RuntimeError, f"make: the shim sees no call of {names}$"):
+                self.campaign(program=PROGRAM.replace(calls, ""))
 
 
 class Shim(unittest.TestCase):

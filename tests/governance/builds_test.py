@@ -242,17 +242,25 @@ class Fence(Stage):
     SAFE = "int first(int x) { return x; }\n"
     RAW = "int first(const int* list) { return list[1]; }\n"
 
+    @staticmethod
+    def fence_of_the_program():
+        """What apps/CMakeLists.txt asks of the command line; nothing where it asks for nothing."""
+        lines = (ROOT / "apps" / "CMakeLists.txt").read_text().splitlines(keepends=True)
+        return "".join(line for line in lines if line.startswith("volta_fence("))
+
     def compile(self, **sources):
-        """(exit status, what is said) of the modules with the flags of cmake/VoltaModuleFlags.cmake."""
+        """(exit status, what is said) of the modules and the command line with the flags of
+        cmake/VoltaModuleFlags.cmake."""
         self.need("cmake", "ninja", "clang++-19")
         self.copy("cmake/VoltaOptions.cmake", "cmake/VoltaModuleFlags.cmake")
         self.write("CMakeLists.txt", BEGIN + "project(Small VERSION 0.1.0 LANGUAGES CXX)\n"
-                   "include(cmake/VoltaOptions.cmake)\nadd_subdirectory(src)\n")
+                   "include(cmake/VoltaOptions.cmake)\nadd_subdirectory(src)\n"
+                   "add_library(volta OBJECT src/app.cc)\n" + self.fence_of_the_program())
         modules = {"kernels_cpu": "kernels/cpu/a.cc", "device": "device/a.cc", "nn": "nn/a.cc",
                    "base": "base/memory_map.cc base/text.cc", "tensor": "tensor/buffer.cc"}
         lines = [f"add_library(volta_{name} OBJECT {files})" for name, files in modules.items()]
         self.write("src/CMakeLists.txt", "\n".join(lines + ["include(../cmake/VoltaModuleFlags.cmake)\n"]))
-        for path in " ".join(modules.values()).split():
+        for path in " ".join([*modules.values(), "app.cc"]).split():
             self.write(f"src/{path}", self.SAFE)
         for path, text in sources.items():
             self.write(f"src/{path.replace('__', '/')}.cc", text)
@@ -266,9 +274,9 @@ class Fence(Stage):
         status, text = self.compile(kernels__cpu__a=self.RAW, device__a=self.RAW,
                                     base__memory_map=self.RAW, tensor__buffer=self.RAW)
         self.assertEqual(status, 0, text)
-        status, text = self.compile(nn__a=self.RAW, base__text=self.RAW)
+        status, text = self.compile(nn__a=self.RAW, base__text=self.RAW, app=self.RAW)
         self.assertNotEqual(status, 0)
-        for path in ("nn/a.cc", "base/text.cc"):
+        for path in ("nn/a.cc", "base/text.cc", "app.cc"):
             self.assertRegex(text, rf"{path}:1:\d+: error: .*\[-Werror,-Wunsafe-buffer-usage")
 
 

@@ -57,7 +57,7 @@ PERSONS = ("- [ ] 3. (person) Later: see [task 3](#task-3).\n", PRD.split("\n\n"
     "ask 2", "ask 3").replace("agent", "person"))
 GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
         "stage_lint() {\n  scripts/lint --changed\n}\n")
-WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
+WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    container: debian:12\n    steps:\n"
             f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n"
@@ -70,7 +70,7 @@ SAME = {".ci/run": GATE,
                     "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
         ".github/workflows/policy.yml": f"on:\n  push:\n{READS}    steps:\n      - run: .ci/run policy\n",
-        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    steps:\n"
+        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    container: debian:12\n    steps:\n"
                                          "      - run: .ci/run --all\n",
         ".github/workflows/release.yml": f"on:\n  push:\n{READS}    container: debian:12\n    steps:\n"
                                          "      - run: scripts/release build/release out\n",
@@ -269,6 +269,10 @@ BAD = [
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", ', "clang++-19"', "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", '"debian:12", ', "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml", "--all", "test")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                             "    container: debian:12\n", "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml",
+                                             "    container: debian:12\n", "")),
     ("workflows.systems", workflows, changed(SAME, ".github/workflows/release.yml",
                                              "    container: debian:12\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
@@ -498,6 +502,23 @@ class Golden(unittest.TestCase):
         path = golden.FOLDER + "/json.txt"
         found = list(golden.compare({path: "volta a\n  x number\n"}, {path: "volta a\n  x text\n"}))
         self.assertEqual([finding.rule for finding in found], ["golden.json"] * 2)
+
+    def test_a_key_that_another_command_has_too_is_found(self):
+        path = golden.FOLDER + "/json.txt"
+        both = "volta a\n  x number\n  y text\n\nvolta b\n  x number\n  y text\n"
+        for one, command in ((both.replace("  x number\n", "", 1), "volta a"),
+                             ("".join(both.rsplit("  x number\n", 1)), "volta b")):
+            for wanted, found, said in (
+                    (both, one, f"the program no longer says `x number` for `{command}`"),
+                    (one, both, f"the program says `x number` for `{command}`, which is not here")):
+                self.assertEqual([finding.text for finding in
+                                  golden.compare({path: wanted}, {path: found})], [said])
+
+    def test_a_line_of_a_help_page_that_stands_there_twice_is_found(self):
+        page = golden.file_of("a")
+        twice = "Options:\n  --all\n\nSubcommands:\n  --all\n"
+        self.assertEqual(len(list(golden.compare({page: twice}, {page: twice[:-8]}))), 1)
+        self.assertEqual(len(list(golden.compare({page: twice[:-8]}, {page: twice}))), 1)
 
     def test_every_page_and_every_answer_of_a_program_is_read(self):
         with tempfile.TemporaryDirectory() as folder:

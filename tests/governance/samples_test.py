@@ -348,8 +348,8 @@ class TheProgram(unittest.TestCase):
 
 
 class PullRequest(unittest.TestCase):
-    LOGS = {"test": "[1/2] a\n100% tests passed, 0 tests failed out of 55\nTotal time\n",
-            "format": "", "policy": "check: 9 files, 0 findings\n"}
+    LOGS = {"test": "[1/2] a\n100% tests passed, 0 tests failed out of 55\nTotal time\n=== test: ok\n",
+            "format": "=== format: ok\n", "policy": "check: 9 files, 0 findings\n=== policy: ok\n"}
 
     def test_a_text_of_what_was_run_is_one_that_the_policy_takes(self):
         sample = Sample(SAMPLES / "good_kernel.txt")
@@ -369,6 +369,25 @@ class PullRequest(unittest.TestCase):
             "- `.ci/run format`: it printed nothing",
             "- `.ci/run policy`: check: 9 files, 0 findings",
             "- `.ci/run test`: 100% tests passed, 0 tests failed out of 55"])
+
+    def test_a_stage_that_has_not_passed_is_told(self):
+        self.assertEqual(list(pr_body.not_passed(self.LOGS)), [])
+        failed = "95% tests passed, 3 tests failed out of 55\n=== test: ok\n=== test: FAILED\n"
+        given_up = "=== cuda: GIVEN UP, it would take about 9 s, and 1 s are left\n"
+        logs = {"test": failed, "cuda": given_up, "lint": "lint: nothing found\n"}
+        told = list(pr_body.not_passed(logs))
+        self.assertEqual(len(told), 3, told)
+        self.assertIn("'cuda' has not passed: GIVEN UP", told[0])
+        self.assertIn("build/ci/lint.log does not say how the stage ended", told[1])
+        self.assertIn("'test' has not passed: FAILED", told[2])
+        self.assertEqual(pr_body.tests_run(logs).splitlines(), [
+            "- `.ci/run cuda`: GIVEN UP, it would take about 9 s, and 1 s are left; it printed nothing",
+            "- `.ci/run lint`: it did not end; lint: nothing found",
+            "- `.ci/run test`: FAILED; 95% tests passed, 3 tests failed out of 55"])
+        # The text of a gate that is not green needs a reason.
+        for reason, rules in ((None, {"policy.body"}), ("there is no GPU", set())):
+            body = pr_body.write("- A tool", 1, logs, {}, reason)
+            self.assertEqual({finding.rule for finding in policy.check(Tree({}), [], body)}, rules)
 
     def test_an_unknown_base_is_refused(self):
         result = subprocess.run([sys.executable, "-B", str(CHECK.parent / "pr-body"), "--base",
@@ -402,6 +421,18 @@ class Diff(unittest.TestCase):
         self.assertEqual(tier("src/nn/decoder.cc", "f<<<1, 2>>>(x);"), 3)
         self.assertEqual(tier("src/nn/decoder.cc", "__global__ void f() {}"), 3)
         self.assertEqual(tier("src/nn/decoder.cc", "int a = 1 << 3;"), 2)
+
+    def test_what_gates_are_made_of_has_the_tier_of_gates(self):
+        for path in ("cmake/VoltaModuleFlags.cmake", "tests/faults/kills", "tests/faults/fault_shim.cc",
+                     "tests/faults/scenarios.py", "tests/faults/CMakeLists.txt", "tests/attacks/kinds.py",
+                     "tests/attacks/gguf_mutator.py", "tests/attacks/command_server.cc",
+                     "tests/support/program.py", "scripts/gpu_check", "scripts/compare_bits",
+                     "scripts/compare_speed", "scripts/measure"):
+            self.assertTrue((CHECK.parents[2] / path).is_file(), path)
+            self.assertEqual(tiers.tier_of_path(path)[0], 4, path)
+        for path in ("tests/faults/campaign_test.py", "tests/attacks/mutators_test.py",
+                     "tests/scripts/measure_test.py", "tests/support/model.h"):
+            self.assertEqual(tiers.tier_of_path(path)[0], 1, path)
 
     def test_a_renamed_kernel_keeps_its_tier(self):
         change = diff.FileChange("src/nn/a.cc")

@@ -36,11 +36,12 @@ class Stage(unittest.TestCase):
         (self.tree / "scripts").mkdir(exist_ok=True)
         return self.run_program(shutil.copy(ROOT / "scripts" / script, self.tree / "scripts"), *words)
 
-    def run_program(self, *words):
+    def run_program(self, *words, **environment):
         """(exit status, what is said) of a program, in the tree. No compiler cache takes part."""
         done = subprocess.run(list(map(str, words)), cwd=self.tree, capture_output=True, text=True,
                               check=False, env={**os.environ, "CCACHE_DISABLE": "1",
-                                                "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}"})
+                                                "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}",
+                                                **environment})
         return done.returncode, done.stdout + done.stderr
 
     def need(self, *programs):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from small_tree import Stage  # noqa: E402
+from small_tree import ROOT, Stage  # noqa: E402
 
 VISIBLE = 'namespace [[gnu::visibility("default")]] volta {'
 
@@ -54,6 +54,79 @@ class Includes(Stage):
                 before.unlink() if kept is None else before.write_text(kept)
         self.write("src/kernels/cuda/b.cu", "#include <cuda_runtime.h>\n#include <mma.h>\n")
         self.assertEqual(self.judge("check_includes")[0], 0)
+
+
+class Policy(Stage):
+    """A repository with a base and a change, and .ci/run or pr-body in it."""
+
+    PULL_REQUEST = {"VOLTA_SKIP_BOOTSTRAP": "1", "VOLTA_PULL_REQUEST": "7", "VOLTA_CI_BASE": "base",
+                    "VOLTA_PULL_REQUEST_BODY": "the text"}
+
+    def git(self, *words):
+        subprocess.run(["git", "-C", str(self.tree), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+                       check=True, capture_output=True)
+
+    def commit(self, name, **files):
+        for path, text in files.items():
+            self.write(path, text, 0o755)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", name)
+        self.git("tag", name)
+
+    def begin(self):
+        self.need("git")
+        self.git("init", "--quiet")
+        self.write(".gitignore", "build\n")
+
+    def test_the_rules_of_the_base_judge_a_change_of_the_rules(self):
+        self.begin()
+        checker = "scripts/governance/check"
+        self.write(".ci/run", (ROOT / ".ci" / "run").read_text(), 0o755)
+        self.write("scripts/bootstrap", "#!/bin/sh\n", 0o755)
+        # The checker of the base refuses a diff with the word "bad"; a change makes it accept all.
+        strict = ('#!/bin/sh\ntest "$2" = --diff || exit 0\ntest "$(cat "$5")" = "the text" || exit 9\n'
+                  '! grep "^+bad" "$3" || { echo "the base refuses it"; exit 1; }\n')
+        self.commit("base", **{checker: strict, "old": "a\n"})
+        self.commit("change", **{checker: "#!/bin/sh\nexit 0\n", "new": "bad\n"})
+        for labels, code, said in (("", 1, "the base refuses it"),
+                                   ("human-approved-tolerance", 1, "the base refuses it"),
+                                   ("a,human-approved-governance", 0, "do not judge")):
+            status, text = self.run_program(".ci/run", "policy", VOLTA_PULL_REQUEST_LABELS=labels,
+                                            **self.PULL_REQUEST)
+            self.assertEqual(status, code, text)
+            self.assertIn(said, text)
+            self.assertTrue(text.endswith(f"=== policy: {'FAILED' if code else 'ok'}\n"), text)
+        self.git("checkout", "--quiet", "-B", "other", "base")
+        self.commit("good", **{checker: "#!/bin/sh\nexit 0\n", "new": "good\n"})
+        status, text = self.run_program(".ci/run", "policy", **self.PULL_REQUEST)
+        self.assertEqual(status, 0, text)
+        self.assertIn("the change by the rules of the base", text)
+
+    def test_no_text_is_written_from_a_gate_that_is_not_green(self):
+        self.begin()
+        for path in [*(ROOT / "scripts" / "governance").glob("*.py"),
+                     ROOT / "scripts" / "governance" / "pr-body"]:
+            self.write(f"scripts/governance/{path.name}", path.read_text(), 0o755)
+        self.commit("base", old="a\n")
+        self.commit("change", old="b\n")
+        log = "95% tests passed, 3 tests failed out of 55\n=== test: "
+        for end, said in (("FAILED", "'test' has not passed: FAILED"),
+                          ("GIVEN UP, it was ended after 9 s", "'test' has not passed: GIVEN UP"),
+                          ("on its way", "does not say how the stage ended")):
+            self.write("build/ci/test.log", log + end + "\n")
+            status, text = self.run_program("scripts/governance/pr-body", "--base", "base")
+            self.assertEqual(status, 1, text)
+            self.assertIn(said, text)
+            self.assertIn("no text is written", text)
+            self.assertNotIn("## Tests run", text)
+            status, text = self.run_program("scripts/governance/pr-body", "--base", "base", "--not-green",
+                                            "it fails on main, too")
+            self.assertEqual(status, 0, text)
+            self.assertIn("\nNot green: it fails on main, too\n", text)
+        self.write("build/ci/test.log", "100% tests passed, 0 tests failed out of 55\n=== test: ok\n")
+        status, text = self.run_program("scripts/governance/pr-body", "--base", "base")
+        self.assertEqual(status, 0, text)
+        self.assertIn("- `.ci/run test`: 100% tests passed, 0 tests failed out of 55\n", text)
 
 
 class Symbols(Stage):

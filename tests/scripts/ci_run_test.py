@@ -60,6 +60,19 @@ class CiRun(unittest.TestCase):
                 return line[11:19].strip()
         return None
 
+    def ending(self, stage):
+        """The last line of the log of a stage."""
+        return (self.folder / f"build/ci/{stage}.log").read_text().splitlines()[-1]
+
+    def test_a_stage_alone_says_how_it_ended(self):
+        self.script("scripts/format", "exit 3")
+        for stage, code, end in (("lint", 0, "ok"), ("format", 3, "FAILED")):
+            done = self.gate(stage)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.stdout, f"=== {stage}: {end}\n")
+        self.script("scripts/lint", "kill -TERM $PPID; sleep 1")
+        self.assertEqual(self.gate("lint").stdout, "=== lint: FAILED\n")
+
     def test_all_stages_run_where_there_is_time(self):
         done = self.gate()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -77,6 +90,7 @@ class CiRun(unittest.TestCase):
             expected = "GIVEN UP" if stage in ("check", "tsan") else "ok"
             self.assertEqual(self.result_of(done, stage), expected, stage)
         self.assertIn("=== check: GIVEN UP, it would take about", done.stdout)
+        self.assertIn("=== check: GIVEN UP, it would take about", self.ending("check"))
         self.assertIn("run them with .ci/run STAGE: check tsan\n", done.stdout)
 
     def test_a_slow_machine_gives_up_more(self):
@@ -105,12 +119,15 @@ class CiRun(unittest.TestCase):
         self.assertEqual(self.result_of(done, "test"), "ok")
         self.assertEqual(self.result_of(done, "lint"), "GIVEN UP")
         self.assertIsNotNone(self.result_of(done, "tsan"))
+        self.assertRegex(self.ending("lint"), "^=== lint: GIVEN UP, it was ended after [0-9]+ s$")
 
     def test_a_failure_stops_no_other_stage(self):
         self.script("scripts/format", "exit 1")
         done = self.gate()
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.result_of(done, "format"), "FAILED")
+        self.assertEqual(self.ending("format"), "=== format: FAILED")
+        self.assertEqual(self.ending("test"), "=== test: ok")
         self.assertEqual(self.result_of(done, "tsan"), "ok")
 
     def test_at_night_nothing_is_given_up(self):
@@ -132,7 +149,8 @@ class CiRun(unittest.TestCase):
         self.write(".ci/run", text.replace("60 * STAGE_MINUTES", "STAGE_MINUTES"))  # Seconds.
         done = self.gate("--all", VOLTA_CI_STAGE_MINUTES="8")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn("=== lint: ENDED after 8 s", done.stdout)
+        self.assertIn("=== lint: FAILED, it was ended after 8 s", done.stdout)
+        self.assertEqual(self.ending("lint"), "=== lint: FAILED, it was ended after 8 s")
         self.assertEqual(self.result_of(done, "lint"), "FAILED")
         self.assertEqual(self.result_of(done, "soak"), "ok")
 
