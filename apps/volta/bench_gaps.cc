@@ -160,7 +160,7 @@ void add_bench_gaps(Command& bench, Globals& globals, Action& action) {
   Command* command =
       bench.add_subcommand("gaps", "how long tokens wait while a long prompt arrives");
   auto options = std::make_shared<BenchGapsOptions>();
-  command->add_option("model", options->model, "model folder, run or .gguf file")->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   command->add_option("--requests", options->requests, "requests that are generated (default 8)")
       ->check(range(std::int64_t{1}, std::int64_t{255}));
   command

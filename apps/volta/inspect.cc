@@ -170,8 +170,7 @@ Status inspect(const Globals& globals, const InspectOptions& options) {
 void add_inspect(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("inspect", "what a model is made of");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   command->add_option("--context", options->context, "tokens for the memory estimate")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->add_option("--batch", options->batch, "sequences for the memory estimate")

@@ -37,7 +37,7 @@ FlagValues tiny() {
           {"lr", 1e-3}, {"min-lr", 1e-4}, {"warmup", 100},       {"steps", 1000}};
 }
 
-// Takes about a minute on two cores. A short context and a higher learning rate learn the most in
+// Takes about a minute on two fast cores. A short context and a higher learning rate learn the most in
 // so few steps.
 FlagValues demo() {
   FlagValues flags = tiny();
@@ -55,7 +55,7 @@ struct Preset {
   FlagValues (*flags)();
 };
 constexpr std::array kPresets = {
-    Preset{{"demo", "a small byte model for about 200 KB of text, a minute on two cores"}, demo},
+    Preset{{"demo", "a small byte model for about 200 KB of text, about a minute on two fast cores"}, demo},
     Preset{{"tiny", "the default TinyLm: 4 layers, 128 wide, context 512, bytes"}, tiny},
     Preset{
         {"shakespeare-char-cpu", "nanoGPT's characters for CPUs: 4 layers, 128 wide, 2000 steps"},
