@@ -13,7 +13,8 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure --no-label-summary --paral
 .PHONY: help demo build install test bench format lint verify clean
 
 help:
-	@echo 'make demo    train a small transformer for a minute, generate, measure (TEXT=file)'
+	@echo 'make demo    train a small transformer (about a minute on two fast cores), generate,'
+	@echo '             measure (TEXT=file)'
 	@echo 'make build   build the command line ($(BUILD)/volta) and the libraries'
 	@echo 'make install install program, library, manual pages, completion (PREFIX=$(PREFIX))'
 	@echo 'make test    build everything and run the tests'

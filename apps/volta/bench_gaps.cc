@@ -117,8 +117,8 @@ std::string to_text(const GapsReport& report, const BenchGapsOptions& options) {
   return fmt::format(
       "{} on {} ({}, {}), volta {}\n"
       "from a token to the next: {} (p95 {})\n"
-      "while a prompt of {} is read: {} (p95 {}), {:.2f} times as long; its first token "
-      "after {}\n",
+      "while a prompt of {} is read: {} (p95 {})\n"
+      "  {:.2f} times as long; the first token of that prompt comes after {}\n",
       counted(options.requests, "request"), report.device.name, report.device.isa,
       counted(report.device.threads, "thread"), version_with_hash(), format_duration(usual),
       format_duration(quantile(report.usual, 0.95)), counted(options.prompt, "token"),
@@ -160,7 +160,7 @@ void add_bench_gaps(Command& bench, Globals& globals, Action& action) {
   Command* command =
       bench.add_subcommand("gaps", "how long tokens wait while a long prompt arrives");
   auto options = std::make_shared<BenchGapsOptions>();
-  command->add_option("model", options->model, "model folder, run or .gguf file")->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   command->add_option("--requests", options->requests, "requests that are generated (default 8)")
       ->check(range(std::int64_t{1}, std::int64_t{255}));
   command

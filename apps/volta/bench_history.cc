@@ -58,14 +58,14 @@ std::string to_text(std::span<const HistorySeries> all) {
     if (previous == nullptr || previous->machine != series.machine || previous->isa != series.isa) {
       text +=
           fmt::format("{}{}, {}\n", previous == nullptr ? "" : "\n", series.machine, series.isa);
-      text += fmt::format("{:<36} {:<20} {:<12} {:>12} {:>8}\n", "figure", "date", "commit",
+      text += fmt::format("{:<33} {:<10} {:<12} {:>12} {:>8}\n", "figure", "date", "commit",
                           "value", "change");
     }
     double before = 0.0;
     for (const HistoryPoint& point : series.points) {
       const std::string change =
           before > 0.0 ? fmt::format("{:+.1f}%", 100.0 * (point.value / before - 1.0)) : "";
-      text += fmt::format("{:<36} {:<20} {:<12.12} {:>12.1f} {:>8}\n",
+      text += fmt::format("{:<33} {:<10.10} {:<12.12} {:>12.1f} {:>8}\n",
                           before > 0.0 ? "" : series.figure, point.date, point.commit, point.value,
                           change);
       before = point.value;

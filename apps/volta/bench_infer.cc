@@ -250,8 +250,9 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
 void add_bench_infer(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("infer", "what a token costs, with and without KV cache");
   auto options = std::make_shared<BenchInferOptions>();
-  command->add_option("model", options->model,
-                      "model folder or run (default: the default TinyLm with random weights)");
+  command->add_option(
+      "model", options->model,
+      fmt::format("{} (default: the default TinyLm with random weights)", kModelHelp));
   add_bench_runs(*command, options->runs, "--lengths", kBenchLengths);
   Option* baseline = command->add_option(
       "--baseline", options->baseline,

@@ -228,7 +228,7 @@ Status bench_model(const Globals& globals, const BenchModelOptions& options) {
 void add_bench_model(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
   auto options = std::make_shared<BenchModelOptions>();
-  command->add_option("model", options->model, "model folder, run or .gguf file")->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   add_adapter_options(*command, options->adapter);
   add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);
   add_kv_cache_dtype(*command, options->kv_cache_dtype);

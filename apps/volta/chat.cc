@@ -218,10 +218,7 @@ Status chat(const Globals& globals, const ChatCommandOptions& options) {
 void add_chat(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("chat", "talk with a model that has a chat template");
   auto options = std::make_shared<ChatCommandOptions>();
-  command
-      ->add_option("model", options->model,
-                   "model folder, .gguf file or a name in the Hugging Face cache")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   add_adapter_options(*command, options->adapter);
   add_chat_input(*command, options->input);
   command->add_flag("--allow-special", options->allow_special,

@@ -85,6 +85,13 @@ void add_man(Command& app, Globals& globals, Action& action,
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
 
+/// What a model can be, in --help: for commands that take every form, and for those that need a
+/// folder (see refuse_gguf()).
+inline constexpr std::string_view kModelHelp =
+    "model folder, run, .gguf file or a name in the Hugging Face cache";
+inline constexpr std::string_view kFolderHelp =
+    "model folder, run or a name in the Hugging Face cache";
+
 /// A check for options that name an output file: refuses the empty name.
 inline std::string refuse_empty(const std::string& path) {
   return path.empty() ? "give the name of a place to write" : "";

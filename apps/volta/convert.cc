@@ -110,9 +110,7 @@ Status convert(const Globals& globals, const ConvertOptions& options) {
 void add_convert(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("convert", "between GGUF files and model folders");
   auto options = std::make_shared<ConvertOptions>();
-  command->add_option("in", options->in, "a .gguf file, a model folder, or the folder of a run")
-      ->required()
-      ->not_a_stream();
+  command->add_option("in", options->in, kModelHelp)->required()->not_a_stream();
   command->add_option("out", options->out, "a folder, or a .gguf file")->required()->not_a_stream();
   command->add_option("--type", options->type,
                       "of a GGUF file's matrices: stored (as in the folder), f32, f16, bf16, "

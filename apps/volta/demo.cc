@@ -1,4 +1,5 @@
-// volta demo: trains a small transformer on real text for about a minute and shows what it can do.
+// volta demo: trains a small transformer on real text (about a minute on two fast cores) and shows
+// what it can do.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -139,8 +140,8 @@ Status demo(const Globals& globals, const DemoOptions& options) {
 }  // namespace
 
 void add_demo(Command& app, Globals& globals, Action& action) {
-  Command* command =
-      app.add_subcommand("demo", "train a small model for a minute, generate, measure");
+  Command* command = app.add_subcommand(
+      "demo", "train a small model (about a minute on two fast cores), generate, measure");
   auto options = std::make_shared<DemoOptions>();
   command
       ->add_option("--text", options->text,
@@ -149,7 +150,9 @@ void add_demo(Command& app, Globals& globals, Action& action) {
   command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)")
       ->check(refuse_empty)
       ->not_a_stream();
-  command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
+  command
+      ->add_option("--steps", options->steps,
+                   "updates (default: about a minute of them on two fast cores)")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return demo(globals, *options); };

@@ -194,8 +194,7 @@ Status evaluate(const Globals& globals, const EvalOptions& options) {
 void add_eval(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("eval", "loss and perplexity of a model on texts");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   add_adapter_options(*command, options->adapter);
   command
       ->add_option("--data", options->data,

@@ -417,8 +417,7 @@ Status generate(const Globals& globals, GenerateOptions& options) {
 void add_generate(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("generate", "generate text from a model");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   add_adapter_options(*command, options->adapter);
   command
       ->add_option("-p,--prompt", options->prompts,

@@ -164,8 +164,9 @@ void add_graph(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<GraphOptions>();
   command->add_option(
       "model", options->model,
-      "model folder or run (default: the default TinyLm), or a file X.json that --output "
-      "json wrote (- for standard input)");
+      fmt::format("{} (default: the default TinyLm), or a file X.json that --output json wrote (- "
+                  "for standard input)",
+                  kModelHelp));
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)")
       ->suggest({"train", "eval", "prefill", "decode"});
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")

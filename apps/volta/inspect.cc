@@ -64,23 +64,49 @@ std::string architecture(const TransformerConfig& c) {
       c.tied_output ? "tied to the embedding" : "a matrix of its own");
 }
 
-std::string to_text(const InspectReport& report, const InspectOptions& options) {
-  std::string text = fmt::format("{}\n", architecture(report.config));
-  text += fmt::format("{} parameters ({}), weights {}", format_count(report.parameters),
-                      report.parameters, format_bytes(report.weight_bytes));
-  for (const auto& [name, total] : report.types) {
-    text += fmt::format(", {} in {} tensors of {}", format_bytes(total.bytes), total.tensors, name);
+// A list with its commas as lines of at most 80 columns; all but the first are indented.
+std::string in_lines(std::string_view list) {
+  constexpr std::size_t kColumns = 80;
+  constexpr std::string_view kComma = ", ";
+  std::string text;
+  std::size_t column = 0;
+  while (!list.empty()) {
+    const std::size_t comma = list.find(kComma);
+    const std::string_view item = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + kComma.size());
+    const std::size_t needed = item.size() + (list.empty() ? 0 : 1);  // The comma behind it.
+    if (!text.empty() && column + 1 + needed > kColumns) {
+      text += "\n   ";
+      column = 3;
+    }
+    if (!text.empty()) text += ' ';
+    text += item;
+    if (!list.empty()) text += ',';
+    column += needed + 1;
   }
+  return text + "\n";
+}
+
+std::string to_text(const InspectReport& report, const InspectOptions& options) {
+  std::string text = in_lines(architecture(report.config));
+  std::string weights =
+      fmt::format("{} parameters ({}), weights {}", format_count(report.parameters),
+                  report.parameters, format_bytes(report.weight_bytes));
+  for (const auto& [name, total] : report.types) {
+    weights +=
+        fmt::format(", {} in {} tensors of {}", format_bytes(total.bytes), total.tensors, name);
+  }
+  text += in_lines(weights);
   const MemoryEstimate& memory = report.memory;
-  text += fmt::format(
-      "\nto generate at context {}, batch {}, computing in {}: {}\n"
-      "  weights {}, KV cache {}, activations {} (up to {} tokens at once), tables {}\n",
-      report.context, options.batch, dtype_name(report.compute), format_bytes(memory.total()),
-      format_bytes(memory.weights), format_bytes(memory.cache), format_bytes(memory.activations),
-      memory.rows, format_bytes(memory.tables));
+  text += fmt::format("to generate at context {}, batch {}, computing in {}: {}\n", report.context,
+                      options.batch, dtype_name(report.compute), format_bytes(memory.total()));
+  text += in_lines(
+      fmt::format("  weights {}, KV cache {}, activations {} (up to {} tokens at once), tables {}",
+                  format_bytes(memory.weights), format_bytes(memory.cache),
+                  format_bytes(memory.activations), memory.rows, format_bytes(memory.tables)));
   if (!options.tensors) return text;
   for (const SafetensorsEntry& tensor : report.tensors) {
-    text += fmt::format("  {:<48} {:<20} {:>12}\n", tensor.name, to_string(tensor.spec),
+    text += fmt::format("  {:<47} {:<18} {:>10}\n", tensor.name, to_string(tensor.spec),
                         format_bytes(tensor.spec.bytes()));
   }
   return text;
@@ -170,8 +196,7 @@ Status inspect(const Globals& globals, const InspectOptions& options) {
 void add_inspect(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("inspect", "what a model is made of");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   command->add_option("--context", options->context, "tokens for the memory estimate")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->add_option("--batch", options->batch, "sequences for the memory estimate")

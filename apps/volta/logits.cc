@@ -80,8 +80,7 @@ Status logits(const Globals& globals, const LogitsOptions& options) {
 void add_logits(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("logits", "a model's logits of given token ids");
   auto options = std::make_shared<LogitsOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kModelHelp)->required();
   add_adapter_options(*command, options->adapter);
   command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
       ->required()

@@ -105,7 +105,9 @@ constexpr std::array kEnvironment = {
     Variable{"VOLTA_TUNING", "off: without the parameters that volta tune found"},
     Variable{"VOLTA_CACHE_DIR", "where these parameters are kept (default: ~/.volta)"},
     Variable{"VOLTA_HISTORY", "the file of earlier messages of volta chat"},
-    Variable{"HF_HUB_CACHE, HF_HOME", "where downloaded models are looked for"},
+    Variable{"HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
+             "where downloaded models are looked for: HF_HUB_CACHE, HF_HOME/hub, "
+             "XDG_CACHE_HOME/huggingface/hub, otherwise ~/.cache/huggingface/hub"},
     Variable{"NO_COLOR", "no colour on the terminal"},
 };
 

@@ -60,8 +60,7 @@ Status merge(const Globals& globals, const MergeOptions& options) {
 void add_merge(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("merge", "merge a LoRA adapter into its model");
   auto options = std::make_shared<MergeOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kFolderHelp)->required();
   add_adapter_options(*command, options->adapter, true);
   command->add_option("--out", options->out, "the merged model's folder")
       ->required()

@@ -61,12 +61,6 @@ int count_characters(std::string_view text) {
 
 }  // namespace
 
-std::string time_left(double seconds) {
-  if (!(seconds >= 0.5)) return "under 1 s left";
-  if (seconds < 59.5) return fmt::format("{:.0f} s left", seconds);
-  return fmt::format("{} left", format_duration(seconds));
-}
-
 ProgressLine fit_progress(std::string_view text, std::optional<double> part, int columns,
                           bool unicode) {
   ProgressLine line;

@@ -12,9 +12,6 @@
 
 namespace volta::cli {
 
-/// The time that remains, in whole seconds: "under 1 s left", "12 s left", "3m 05s left".
-std::string time_left(double seconds);
-
 /// What fits into a line of `columns` on a terminal: a bar of at most 24 cells when there is room
 /// for 4, then the text, cut at its end. Nothing for fewer than two columns.
 struct ProgressLine {

@@ -168,8 +168,7 @@ void add_quantize(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("quantize", "write a model with narrower weights: --weights q8|q4|bf16");
   auto options = std::make_shared<QuantizeOptions>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
-      ->required();
+  command->add_option("model", options->model, kFolderHelp)->required();
   command->add_option("--out", options->out, "folder of the new model")
       ->required()
       ->check(refuse_empty)

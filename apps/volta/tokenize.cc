@@ -164,7 +164,9 @@ Status train(const Globals& globals, const TrainOptions& options) {
 void add_tokenize(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("tokenize", "text to token ids, and back");
   auto options = std::make_shared<TokenizeOptions>();
-  command->add_option("tokenizer", options->tokenizer, "tokenizer.json, or a model folder")
+  command
+      ->add_option("tokenizer", options->tokenizer,
+                   fmt::format("tokenizer.json, or a {}", kModelHelp))
       ->required();
   Option* text =
       command->add_option("text", options->text, "text to encode (default: standard input)")

@@ -346,8 +346,8 @@ void add_train(Command& app, Globals& globals, Action& action) {
   for (const PresetInfo& info : presets()) {
     names += fmt::format("\n  {:<22} {}", info.name, info.summary);
   }
-  command->footer(
-      fmt::format("Presets, which say what is not given (default: {}):{}", kDefaultPreset, names));
+  command->footer(fmt::format("Presets set every option that is not given (default: {}):{}",
+                              kDefaultPreset, names));
   command->callback([&globals, &action, arguments] {
     action = [&globals, arguments] { return run_training(globals, values_of(*arguments)); };
   });

@@ -128,9 +128,8 @@ Status check_bases(const Globals& globals, const VerifyOptions& options,
   const auto is_adapter = [](const Verified& folder) { return folder.check.adapter; };
   if (std::ranges::none_of(folders, is_adapter)) {
     if (options.base.empty()) return {};
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--model names the base model of an adapter; '{}' is none", options.model));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is not an adapter; leave --model out", options.model));
   }
   std::string model;
   if (!options.base.empty()) {
@@ -279,9 +278,7 @@ void add_verify(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("verify", "check a model, an adapter, or the checkpoints of a run");
   auto options = std::make_shared<VerifyOptions>();
-  command
-      ->add_option("path", options->model,
-                   "model folder, .gguf file, adapter, or the folder of a training run")
+  command->add_option("path", options->model, fmt::format("{}, or an adapter", kModelHelp))
       ->required();
   command->add_option("--model", options->base,
                       "the base model of an adapter, where it is not at its recorded path");

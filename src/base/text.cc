@@ -210,6 +210,14 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string time_left(double seconds) {
+  if (!(seconds >= 0.5)) return "under 1 s left";
+  // Rounded first: 59.6 s are a minute.
+  const double whole = std::round(seconds);
+  return whole < 60 ? fmt::format("{:.0f} s left", whole)
+                    : fmt::format("{} left", format_duration(whole));
+}
+
 std::string format_count(int64_t count) {
   static constexpr std::array kUnits = {"K", "M", "B", "T"};
   if (count > -1000 && count < 1000) return fmt::format("{}", count);

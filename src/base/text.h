@@ -76,6 +76,9 @@ std::string format_bytes(int64_t bytes);
 /// "850 ns", "12.3 us", "4.56 ms", "7.89 s", "3m 05s", "2h 03m".
 std::string format_duration(double seconds);
 
+/// The time that remains, in whole seconds: "under 1 s left", "12 s left", "3m 05s left".
+std::string time_left(double seconds);
+
 /// "950", "12.3K", "4.56M", ...: for counts of parameters and tokens.
 std::string format_count(int64_t count);
 

@@ -25,10 +25,6 @@ constexpr std::array kKinds = {
     KindName{"yarn", RopeKind::kYarn},       KindName{"longrope", RopeKind::kLongrope},
 };
 
-std::string_view kind_name(RopeKind kind) {
-  return kKinds[static_cast<std::size_t>(kind)].name;  // The table is in the order of the enum.
-}
-
 Result<RopeKind> parse_kind(std::string_view path, std::string_view name) {
   for (const KindName& known : kKinds) {
     if (known.name == name) return known.kind;
@@ -142,7 +138,7 @@ Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
   return fail(ErrorCode::kUnsupported,
               fmt::format("{}: partial_rotary_factor {} with {} scaling; this family rotates whole "
                           "heads",
-                          rope.path(), part, kind_name(kind)));
+                          rope.path(), part, rope_kind_name(kind)));
 }
 
 // Sets which part of each head is rotated. The key may be in the object with the parameters, which
@@ -218,7 +214,7 @@ void write_list(JsonWriter& json, std::string_view key, const std::vector<float>
 }
 
 void write_numbers(JsonWriter& json, const RopeScaling& s) {
-  json.field("rope_type", kind_name(s.kind));
+  json.field("rope_type", rope_kind_name(s.kind));
   if (s.kind == RopeKind::kDefault) return;
   if (s.kind == RopeKind::kLongrope) {
     write_list(json, "short_factor", s.short_factors);
@@ -252,6 +248,10 @@ void visit_numbers(Scaling& s, Visitor&& visit) {
 }
 
 }  // namespace
+
+std::string_view rope_kind_name(RopeKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].name;  // The table is in the order of the enum.
+}
 
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
                   TransformerConfig& config) {
@@ -347,7 +347,7 @@ Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config) {
 
 void write_rope_scaling_fields(JsonWriter& json, const RopeScaling& s) {
   if (s.kind == RopeKind::kDefault) return;
-  json.key("rope_scaling").begin_object().field("kind", kind_name(s.kind));
+  json.key("rope_scaling").begin_object().field("kind", rope_kind_name(s.kind));
   visit_numbers(s, [&](std::string_view key, const double& number) { json.field(key, number); });
   if (s.kind == RopeKind::kLongrope) {
     write_list(json, "short_factors", s.short_factors);

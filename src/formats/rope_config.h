@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -19,6 +20,9 @@ struct RopeKeys {
   bool longrope = false;          ///< All scaling is longrope, also under its older names (Phi-3).
   bool context_is_final = false;  ///< max_position_embeddings is the length after stretching.
 };
+
+/// The name of a kind on the hub.
+std::string_view rope_kind_name(RopeKind kind);
 
 /// Sets rope_theta, rope_scaling, rotary_dim and context from "rope_parameters" or the older
 /// "rope_scaling" and "rope_theta" of a family's config. With keys.local_theta, also sets

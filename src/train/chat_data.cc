@@ -349,6 +349,7 @@ PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bo
     const ChatExample& chat = chats[number];
     // The last token of a conversation as long as a row and one more is a target only.
     const std::size_t fitting = std::min(chat.ids.size(), row_size + 1);
+    packed.longest = std::max(packed.longest, std::ssize(chat.ids) - 1);
     std::int64_t answers = 0;
     for (std::size_t i = 1; i < fitting; ++i) answers += chat.is_answer[i] ? 1 : 0;
     if (answers == 0) {

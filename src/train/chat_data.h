@@ -62,6 +62,7 @@ struct PackedChats {
   std::int64_t targets = 0;        ///< Tokens of answers in the rows.
   std::int64_t cut = 0;            ///< Conversations in the rows whose end did not fit.
   std::int64_t left_out = 0;       ///< Conversations whose part that fits has no answer.
+  std::int64_t longest = 0;        ///< The length of rows in which each would fit whole.
 };
 /// Puts conversations into rows of `time` tokens, in an order that depends on the seed. With
 /// `packing`, a row holds as many whole conversations as fit, one after the other; otherwise one.

@@ -96,7 +96,7 @@ Status validate(const RunOptions& options) {
   if (options.patience > 0 &&
       (options.eval_every == 0 || (options.val_fraction == 0.0 && options.val_data.empty()))) {
     return fail(ErrorCode::kInvalidArgument,
-                "--patience needs evaluations: set eval_every (--eval-every) above 0, and give "
+                "--patience needs evaluations: give --eval-every a number of steps above 0, and "
                 "data to validate with (--val-fraction or --val-data)");
   }
   TrainerOptions trainer = options.trainer;

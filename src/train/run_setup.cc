@@ -190,8 +190,8 @@ void describe(const RunSetup& setup, const Say& say) {
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
         fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
-                    "rate never reaches {}; see --warmup",
-                    schedule.warmup, schedule.steps, schedule.lr));
+                    "rate never reaches {}; try --warmup {}, a tenth of the run",
+                    schedule.warmup, schedule.steps, schedule.lr, schedule.steps / 10));
   }
   const DType compute = setup.options.trainer.compute_dtype;
   const std::string drawback =

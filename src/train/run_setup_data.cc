@@ -189,21 +189,33 @@ Status shuffle_rows(RunSetup& setup, std::shared_ptr<const LabelledRows> rows) {
   return {};
 }
 
-// Reports what does not fit into rows of this length.
-void report_lengths(const PackedChats& packed, std::int64_t time, const Say& say) {
-  const std::string most = counted(time, "token");
+// What to do about conversations that do not fit into the rows.
+std::string advice_on_length(const PackedChats& packed, const RunOptions& options) {
+  // A fresh model gets the context that is given; any other has its own.
+  const std::int64_t most = options.init.empty() ? packed.longest : options.model.context;
+  if (most <= options.trainer.time) {
+    return "the model's context is no longer, so divide these conversations";
+  }
+  if (most < packed.longest) return fmt::format("try --context {}, the model's own", most);
+  return fmt::format("try --context {}, into which the longest one fits", packed.longest);
+}
+
+// Reports what does not fit into the rows.
+void report_lengths(const PackedChats& packed, const RunOptions& options, const Say& say) {
+  const std::string most = counted(options.trainer.time, "token");
+  const std::string advice = advice_on_length(packed, options);
   if (packed.cut > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} of {} {} longer than {}: ends of answers are cut off; see --context",
-                    packed.cut, counted(packed.conversations + packed.left_out, "conversation"),
-                    packed.cut == 1 ? "is" : "are", most));
+        fmt::format("{} of {} {} longer than {}: ends of answers are cut off; {}", packed.cut,
+                    counted(packed.conversations + packed.left_out, "conversation"),
+                    packed.cut == 1 ? "is" : "are", most, advice));
   }
   if (packed.left_out > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} left out: no answer begins within {}; see --context",
+        fmt::format("{} left out: no answer begins within {}; {}",
                     packed.left_out == 1 ? "1 conversation is"
                                          : fmt::format("{} conversations are", packed.left_out),
-                    most));
+                    most, advice));
   }
 }
 
@@ -211,16 +223,15 @@ Status open_chat_batches(RunSetup& setup, const Say& say) {
   RunOptions& options = setup.options;
   const std::int64_t time = options.trainer.time;
   PackedChats packed = pack_chats(setup.data.chats, time, options.packing, options.seed);
-  report_lengths(packed, time, say);
+  report_lengths(packed, options, say);
   if (packed.rows.count == 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: no conversation has an answer within {} tokens; use a longer "
-                            "context (--context)",
-                            setup.data.path, time));
+                fmt::format("{}: no conversation has an answer within {} tokens; {}",
+                            setup.data.path, time, advice_on_length(packed, options)));
   }
   PackedChats validation =
       pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
-  report_lengths(validation, time, say);
+  report_lengths(validation, options, say);
   say(LogLevel::kInfo,
       fmt::format("conversations: {} to train on, with {} of answers in {} of {}; {} to validate "
                   "with",

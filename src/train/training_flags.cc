@@ -208,7 +208,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "eval-batches", .group = kRun, .help = "random batches an evaluation",
      .field = at<&RunOptions::eval_batches>(), .key = "eval_batches", .resume = kMayChange,
      .whole = kFromOne, .range = "at least 1"},
-    {.name = "patience", .group = kRun, .help = "evaluations without gain before an early stop",
+    {.name = "patience", .group = kRun, .help = "evaluations without gain before an early stop; 0: off",
      .field = at<&RunOptions::patience>(), .key = "patience", .resume = kMayChange,
      .range = "0 (off) or a number of evaluations"},
     {.name = "save-every", .group = kRun, .help = "steps between checkpoints; 0: at the end",
@@ -268,7 +268,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .needs = kNeedsFreshModel, .then = untie},
     {.name = "bias", .group = kModel, .help = "biases everywhere", .needs = kNeedsFreshModel,
      .then = add_biases},
-    {.name = "init", .group = kModel, .help = "start from this model folder",
+    {.name = "init", .group = kModel, .help = "start from this model folder, run or name in the Hugging Face cache",
      .field = at<&RunOptions::init>(), .key = "init", .resume = kMayChange, .then = init_is_given},
 
     {.name = "batch", .group = kTraining, .help = "sequences a micro-batch; with --init, fewer when memory is short",

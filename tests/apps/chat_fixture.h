@@ -53,11 +53,9 @@ class RenderTest : public ::testing::Test {
 class ChatTest : public RenderTest {
  protected:
   void SetUp() override {
-    VOLTA_NEEDS_SHARED("models/llama-tiny");
-    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
-      std::filesystem::create_directory(dir_.file("model"));
-      std::filesystem::copy_file(shared_path("models/llama-tiny/") + name,
-                                 dir_.file("model/") + name);
+    std::filesystem::create_directory(dir_.file("model"));
+    for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+      std::filesystem::copy_file(tiny_llama_path() + "/" + name, dir_.file("model/" + name));
     }
     write_config(std::string(kTemplate));
   }

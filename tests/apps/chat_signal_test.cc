@@ -63,7 +63,7 @@ class ChatSignalTest : public ChatTest {
  protected:
   // A long context, and nothing that would end an answer before it is full.
   void make_long_answers() const {
-    std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
+    std::ifstream config(dir_.file("model/config.json"));
     Json changed = Json::parse(config);
     changed["max_position_embeddings"] = 8192;
     changed["eos_token_id"] = nullptr;

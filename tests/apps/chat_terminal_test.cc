@@ -7,13 +7,16 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "apps/command.h"
 #include "apps/terminal.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
@@ -31,9 +34,10 @@ constexpr std::string_view kUp = "\033[A", kDown = "\033[B", kRight = "\033[C", 
 class ChatTerminalTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    VOLTA_NEEDS_SHARED("models/llama-tiny/model.safetensors");
-    std::filesystem::copy(test::shared_path("models/llama-tiny"), dir_.file("model"));
-    std::filesystem::permissions(dir_.file("model"), std::filesystem::perms::owner_all);
+    std::filesystem::create_directory(dir_.file("model"));
+    for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+      std::filesystem::copy_file(test::tiny_llama_path() + "/" + name, dir_.file("model/" + name));
+    }
     std::ofstream(dir_.file("model/tokenizer_config.json"))
         << Json{{"bos_token", "<s>"},
                 {"eos_token", "</s>"},
@@ -71,7 +75,6 @@ class ChatTerminalTest : public ::testing::Test {
     Json config = load("model/config.json");
     config["max_position_embeddings"] = 8192;
     config["eos_token_id"] = nullptr;
-    std::filesystem::remove(dir_.file("model/generation_config.json"));
     std::ofstream(dir_.file("model/config.json")) << config.dump();
     std::ofstream(dir_.file("model/tokenizer_config.json"))
         << Json{{"chat_template", "{{ messages[-1].content }}"}}.dump();
@@ -413,6 +416,24 @@ TEST_F(ChatTerminalTest, TheTerminalIsGivenBack) {
   EXPECT_TRUE(terminal.screen().ends_with("\033[?2004l"));
 }
 
+// Lines are read as they are, without editing, and nothing moves the cursor.
+TEST_F(ChatTerminalTest, ADumbTerminalGetsPlainLines) {
+  Terminal terminal({"chat", "model", "-n", "2", "--threads", "1"}, dir_.path(),
+                    {{"VOLTA_HISTORY", "history"}, {"TERM", "dumb"}}, 80);
+  ASSERT_TRUE(terminal.wait_for("> "));
+  EXPECT_TRUE(terminal.echoes());
+  terminal.type("Hello\r");
+  ASSERT_TRUE(terminal.wait_for("\n> "));
+  terminal.type("/save said.json\r");
+  ASSERT_TRUE(terminal.wait_for("2 messages are in said.json"));
+  EXPECT_EQ(load("said.json")[0]["content"], "Hello");
+  ASSERT_TRUE(terminal.wait_for("> "));
+  terminal.type("\004");
+  EXPECT_EQ(terminal.end(), 0);
+  EXPECT_THAT(terminal.screen(), ::testing::Not(HasSubstr("\033")));
+  EXPECT_FALSE(std::filesystem::exists(dir_.file("history")));
+}
+
 TEST_F(ChatTerminalTest, AnyWidthWillDo) {
   Terminal terminal = start(1);
   const std::string text = "a rather long message for such a terminal, with 日本 in it";
@@ -452,6 +473,61 @@ TEST_F(ChatTerminalTest, TheLineIsDrawnAgainInAnotherWidth) {
   EXPECT_EQ(at(40), "> abcdefgh日本");
   terminal.type("\005!\r");
   EXPECT_THAT(said(terminal, {}, "said.json"), ElementsAre("abcdefgh日本!"));
+}
+
+// The recorded session of docs/guide/chat.md, with the model and the commands that the page names.
+// Its memory and its times are those of another machine.
+class GuideSession : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ifstream file(test::source_path("docs/guide/chat.md"));
+    page_.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  // The text between two others, which the page has once.
+  std::string between(const std::string& begin, const std::string& end) const {
+    const std::size_t at = page_.find(begin);
+    EXPECT_NE(at, std::string::npos) << begin;
+    if (at == std::string::npos) return "";
+    const std::size_t from = at + begin.size();
+    return page_.substr(from, page_.find(end, from) - from);
+  }
+  // The words behind "volta"; the page's paths begin in the source tree.
+  static std::vector<std::string> words_of(const std::string& command) {
+    std::istringstream stream(command);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) {
+      words.push_back(word.starts_with("tests/") ? test::source_path(word) : word);
+    }
+    return words;
+  }
+
+  std::string page_;
+  test::TempDir dir_;
+};
+
+TEST_F(GuideSession, GoesAsRecorded) {
+  const auto train = words_of("train --init" + between("(`volta train --init", "`"));
+  const test::CommandResult trained = test::run_volta(train, dir_.path());
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  std::istringstream lines(between("```text\n$ volta ", "```"));
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  Terminal terminal(words_of(line), dir_.path(), {{"VOLTA_HISTORY", "history"}}, 80);
+  int messages = 0;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("> ")) {
+      ASSERT_TRUE(terminal.wait_for_prompt());
+      terminal.type(line.substr(2) + "\r");
+      ++messages;
+    } else if (line == ">") {
+      ASSERT_TRUE(terminal.wait_for_prompt());
+      terminal.type("\004");
+      EXPECT_EQ(terminal.end(), 0);
+    } else if (!line.starts_with("memory: ")) {
+      ASSERT_TRUE(terminal.wait_for(line)) << line;  // A page has no spaces at ends of lines.
+    }
+  }
+  EXPECT_EQ(messages, 3);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "apps/chat_fixture.h"
 #include "apps/command.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "support/alloc_counter.h"
 #include "support/shared_data.h"
 #include "text/tokenizer.h"
@@ -201,6 +202,7 @@ TEST_F(ChatTest, ATokenizerBeyondTheVocabularyIsTheFaultOfTheFiles) {
 }
 
 TEST_F(ChatTest, ATurnIsThePromptOfTheTemplateContinued) {
+  VOLTA_NEEDS_SHARED("models/llama-tiny");  // Its tokenizer has <s>.
   const CommandResult once = chat({"-p", "Hi", "-n", "6", "--temperature", "0"});
   ASSERT_EQ(once.exit_code, 0) << once.err;
   const CommandResult rendered = chat({"-p", "Hi", "--render", "--output", "json"});
@@ -276,6 +278,7 @@ TEST_F(ChatTest, TheNextTurnBeginsWithThisOnesPrompt) {
 
 // A message cannot write the tokens that end turns, unless it is allowed to.
 TEST_F(ChatTest, MessagesWriteNoSpecialTokens) {
+  VOLTA_NEEDS_SHARED("models/llama-tiny");  // Its tokenizer has <s> and </s>.
   const auto ids = [&](const std::string& message, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {"--render", "-p", message, "--output", "json"};
     words.insert(words.end(), more.begin(), more.end());
@@ -299,6 +302,7 @@ TEST_F(ChatTest, MessagesWriteNoSpecialTokens) {
 }
 
 TEST_F(ChatTest, AStopStringEndsAnAnswer) {
+  VOLTA_NEEDS_SHARED("models/llama-tiny");  // Its answer has two ASCII characters side by side.
   const auto whole = turns(talk("Hello\n"));
   const std::string content = whole.at(0)["content"];
   ASSERT_GT(content.size(), 4U);
@@ -422,16 +426,30 @@ TEST_F(ChatTest, TheMemoryIsShownBeforeItIsTaken) {
   const std::string weights = shown(small).substr(0, shown(small).find(','));
   EXPECT_THAT(weights, StartsWith("memory: weights "));
   EXPECT_THAT(shown(generated), StartsWith(weights));  // What is really allocated.
-  Json changed = Json::parse(std::ifstream(test::shared_path("models/llama-tiny/config.json")));
-  changed["max_position_embeddings"] = 1 << 24;  // A cache of 8 GiB.
+  Json changed = Json::parse(std::ifstream(dir_.file("model/config.json")));
+  changed["max_position_embeddings"] = 1 << 24;
+  // Keys and values of each head in f32.
+  const std::int64_t token = 8 * changed["num_hidden_layers"].get<std::int64_t>() *
+                             changed["num_key_value_heads"].get<std::int64_t>() *
+                             changed["head_dim"].get<std::int64_t>();
+  const std::string cache = format_bytes(token << 24);
   write("model/config.json", changed.dump());
   if (!test::can_count_allocations()) return;  // The sanitizers need more address space.
   const CommandResult refused = run_shell(
       "ulimit -v 1500000; \"$VOLTA\" chat model -p Hello --context 16777216 -v --threads 1",
       dir_.path());
   EXPECT_EQ(refused.exit_code, 4) << refused.err;
-  EXPECT_THAT(shown(refused), HasSubstr("cache 8.0 GiB for a context of 16777216 tokens"));
+  EXPECT_THAT(shown(refused), HasSubstr("cache " + cache + " for a context of 16777216 tokens"));
   EXPECT_LT(refused.err.find("memory: "), refused.err.find("volta: "));
+}
+
+TEST_F(ChatTest, TheContextHasThreeNames) {
+  for (const std::string name : {"-c", "--context", "--ctx-size"}) {
+    const CommandResult result = talk("Hello\n", {name, "96", "-v"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(" for a context of 96 tokens")) << name;
+    EXPECT_EQ(talk("Hello\n", {name, "129"}).exit_code, 2) << name;  // The model has 128.
+  }
 }
 
 TEST_F(ChatTest, RetryAnswersAgainWithTheNextSeed) {

@@ -12,6 +12,7 @@ struct CommandResult {
   int exit_code = -1;  ///< 128 + the signal when it was killed by one.
   std::string out;
   std::string err;
+  std::int64_t peak_bytes = 0;  ///< The most memory that it had; 0: not measured.
 };
 
 /// A running volta.

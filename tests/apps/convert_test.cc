@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 using test::CommandResult;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ConvertCommand : public ::testing::Test {
  protected:
@@ -62,6 +63,31 @@ TEST_F(ConvertCommand, GoesBothWays) {
             std::filesystem::file_size(dir_.file("again.gguf")));
   EXPECT_LT(std::filesystem::file_size(dir_.file("small.gguf")),
             std::filesystem::file_size(dir_.file("again.gguf")));
+}
+
+// The preset is there for this. Models of the others are refused, and the message says what to do.
+TEST_F(ConvertCommand, ARunOfTheLlamaPresetBecomesAFile) {
+  std::ofstream text(dir_.file("text.txt"));
+  for (int i = 0; i < 60; ++i) text << "ROMEO: what light?\nJULIET: It is the east.\n";
+  text.close();
+  const auto train = [&](const std::string& preset) {
+    out({"train", "--preset", preset, "--data", "text.txt", "--steps", "2", "--out", preset});
+  };
+  train("shakespeare-llama-cpu");
+  out({"convert", "shakespeare-llama-cpu", "run.gguf"});
+  const auto ids = [&](const std::string& model) {
+    return json::parse(out({"generate", model, "-p", "ROMEO", "-n", "8", "--temperature", "0",
+                            "--output", "json"}))["ids"];
+  };
+  EXPECT_EQ(ids("run.gguf"), ids("shakespeare-llama-cpu"));
+  // Its matrices consist of whole blocks.
+  out({"convert", "shakespeare-llama-cpu", "narrow.gguf", "--type", "q8_0"});
+  EXPECT_THAT(out({"inspect", "narrow.gguf", "--output", "json"}), Not(HasSubstr("\"f16\"")));
+  train("shakespeare-char-cpu");
+  const CommandResult refused = volta({"convert", "shakespeare-char-cpu", "other.gguf"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("GGUF has no exact GELU"));
+  EXPECT_THAT(refused.err, HasSubstr("Train again with --activation gelu_tanh"));
 }
 
 TEST_F(ConvertCommand, WrongUseIsSaid) {

@@ -82,11 +82,10 @@ TEST(EvalOfOthers, IsWhatTransformersFinds) {
 }
 
 TEST(EvalOfOthers, RoundingTheComputationChangesLittle) {
-  VOLTA_NEEDS_SHARED("models/llama-tiny");
   const test::TempDir dir;
   const auto eval = [&](const std::string& dtype) {
     return run_volta(
-        {"eval", test::shared_path("models/llama-tiny"), "--data",
+        {"eval", test::tiny_llama_path(), "--data",
          test::source_path("tests/apps/data/eval_text.txt"), "--output", "json", "--dtype", dtype},
         dir.path());
   };

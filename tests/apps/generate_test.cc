@@ -6,6 +6,8 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "base/file.h"
 #include "device/helpers.h"
 #include "formats/model_folder.h"
+#include "formats/safetensors.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -469,6 +472,61 @@ TEST_F(GenerateTest, ModelsOfTheHubsCacheHaveNames) {
     EXPECT_THAT(alone.err, HasSubstr("no model folder at 'tiny', and no model of this name"));
     EXPECT_THAT(alone.err, HasSubstr("`hf download ORGANISATION/tiny`"));
   }
+}
+
+// The layout of the hub's own client: blobs named by their hash, and relative links to them.
+TEST_F(GenerateTest, ShardsOfTheHubsCacheAreRelativeLinksToBlobs) {
+  namespace fs = std::filesystem;
+  const fs::path model = dir_.file("hub/models--org--sharded");
+  const fs::path snapshot = model / "snapshots" / "c0ffee";
+  fs::create_directories(model / "blobs");
+  fs::create_directories(model / "refs");
+  fs::create_directories(snapshot);
+  write("hub/models--org--sharded/refs/main", "c0ffee");
+  const auto add = [&](const std::string& name, const fs::path& file) {
+    const std::string blob = "b10b" + std::to_string(std::hash<std::string>{}(name));
+    fs::rename(file, model / "blobs" / blob);
+    fs::create_symlink("../../blobs/" + blob, snapshot / name);
+  };
+  const auto file = SafetensorsFile::open(dir_.file("model/model.safetensors"));
+  ASSERT_TRUE(file);
+  auto tensors = file->load_all();
+  ASSERT_TRUE(tensors);
+  std::map<std::string, Tensor> shards[2];
+  json index;
+  for (const auto& [name, tensor] : *tensors) {
+    const std::size_t shard = index["weight_map"].size() % 2;
+    shards[shard].emplace(name, tensor);
+    index["weight_map"][name] =
+        shard == 0 ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+  }
+  for (int i = 0; i < 2; ++i) {
+    const std::string shard = dir_.file("shard");
+    ASSERT_TRUE(write_safetensors(shard, shards[i]));
+    add("model-0000" + std::to_string(i + 1) + "-of-00002.safetensors", shard);
+  }
+  write("index", index.dump());
+  add("model.safetensors.index.json", dir_.file("index"));
+  for (const std::string name : {"config.json", "tokenizer.json"}) {
+    fs::copy_file(dir_.file("model/" + name), dir_.file(name));
+    add(name, dir_.file(name));
+  }
+  const auto ids = [&](const std::string& name) {
+    const CommandResult result = run_volta(
+        {"generate", name, "-p", "ab", "-n", "8", "--temperature", "0", "--output", "json"},
+        dir_.path(), {{"HF_HUB_CACHE", dir_.file("hub")}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? json::parse(result.out)["ids"] : json();
+  };
+  EXPECT_EQ(ids("org/sharded"), ids("model"));
+  // A link whose blob is missing is named, with the command that downloads it.
+  fs::remove(model / "blobs" /
+             fs::read_symlink(snapshot / "model-00002-of-00002.safetensors").filename());
+  const CommandResult half = run_volta({"generate", "org/sharded", "-p", "ab"}, dir_.path(),
+                                       {{"HF_HUB_CACHE", dir_.file("hub")}});
+  EXPECT_EQ(half.exit_code, 3);
+  EXPECT_THAT(half.err, HasSubstr("lacks model-00002-of-00002.safetensors"));
+  EXPECT_THAT(half.err, HasSubstr("`hf download org/sharded`"));
 }
 
 }  // namespace

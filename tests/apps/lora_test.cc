@@ -81,7 +81,8 @@ TEST_F(LoraCommands, ARunOfAdaptersIsVerified) {
   std::filesystem::create_directory(dir_.file("torn"));
   std::filesystem::copy(dir_.file("base2/step-1/config.json"), dir_.file("torn"));
   EXPECT_THAT(checked("torn"), HasSubstr(R"("checked":false,"reason":"cannot open)"));
-  expect_error({"verify", "base", "--model", "base2"}, 2, "names the base model of an adapter");
+  expect_error({"verify", "base", "--model", "base2"}, 2,
+               "'base' is not an adapter; leave --model out");
   std::filesystem::rename(dir_.file("base"), dir_.file("elsewhere"));
   const CommandResult absent = volta({"verify", "lora"});
   EXPECT_EQ(absent.exit_code, 0) << absent.err;

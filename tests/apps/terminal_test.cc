@@ -314,5 +314,25 @@ TEST_F(TerminalTest, AFullDeviceIsAnError) {
   }
 }
 
+// Also where the result is a long report, and of a command that has written a folder.
+TEST_F(TrainingTerminalTest, AFullDeviceIsAnErrorOfEveryCommand) {
+  ASSERT_EQ(run_volta(train("run"), dir_.path()).exit_code, 0);
+  const std::string cache = "VOLTA_CACHE_DIR=\"$PWD\" ";
+  ASSERT_EQ(run_shell(cache + "\"$VOLTA\" tune matmul --dim 16 --budget 0.02 --runs 1", dir_.path())
+                .exit_code,
+            0);
+  for (const std::string command :
+       {"eval run --data text.txt", "inspect run --tensors", "tune show", "verify run",
+        "quantize run --weights q8 --out narrow", "graph run --output json"}) {
+    const CommandResult done =
+        run_shell(cache + "\"$VOLTA\" " + command + " > /dev/full", dir_.path());
+    EXPECT_EQ(done.exit_code, 1) << command;
+    EXPECT_THAT(done.err, HasSubstr("volta: cannot write to standard output: No space left"))
+        << command;
+  }
+  // What was written beside the report is complete.
+  EXPECT_EQ(run_volta({"verify", "narrow"}, dir_.path()).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace volta

@@ -14,6 +14,8 @@
 #include "apps/volta_fixture.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "support/alloc_counter.h"
+#include "support/shared_data.h"
 
 namespace volta {
 namespace {
@@ -229,6 +231,49 @@ TEST_F(TrainTest, ARunFolderBelongsToOneRun) {
   EXPECT_THAT(second.err, HasSubstr("busy"));
   first.kill(SIGTERM);
   EXPECT_EQ(first.wait().exit_code, 130);
+}
+
+// A line of 10 GB is refused when its first 64 MiB have been read.
+TEST_F(TrainTest, AnEndlessLineOfConversationsIsRefusedSoon) {
+  write("endless.jsonl", R"({"prompt": ")");
+  std::filesystem::resize_file(path("endless.jsonl"), 10'000'000'000);
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"train", "--init", test::source_path("tests/train/data/chat_llama"), "--data",
+            "endless.jsonl", "--out", "run"},
+           {"generate", test::source_path("tests/train/data/chat_llama"), "--prompts-file",
+            "endless.jsonl"}}) {
+    const auto begun = std::chrono::steady_clock::now();
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("endless.jsonl"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+    if (test::can_count_allocations()) {  // The sanitizers keep books of memory.
+      EXPECT_LT(result.peak_bytes, std::int64_t{400} << 20);
+    }
+  }
+  EXPECT_FALSE(path_exists(path("run")));
+}
+
+// With --init, the learning rate of a fresh model is seldom what is wanted.
+TEST_F(TrainTest, AModelThatIsTrainedFurtherGetsANoteOnItsLearningRate) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::string> tune = {"train", "--data",       "text.txt", "--init",
+                                         "run",   "--steps",      "1",        "--batch",
+                                         "1",     "--eval-every", "0"};
+  const auto said = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> words = tune;
+    words.insert(words.end(), {"--out", out});
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  const std::string note =
+      "learning rate: 0.001, as for a fresh model; adapters mostly take 1e-4 to 1e-3, all weights "
+      "1e-5 to 1e-4 (--lr)\n";
+  EXPECT_THAT(said("a", {}), HasSubstr(note));
+  EXPECT_THAT(said("b", {"--lr", "1e-4"}), Not(HasSubstr("as for a fresh model")));
+  EXPECT_THAT(said("c", {"--preset", "tiny"}), Not(HasSubstr("as for a fresh model")));
 }
 
 // `timeout` signals a process and its group: that is one wish, and a checkpoint is to be written.

@@ -157,6 +157,18 @@ TEST(FormatTest, Durations) {
   EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "unknown");
 }
 
+TEST(FormatTest, TimesThatRemainAreWholeSeconds) {
+  EXPECT_EQ(time_left(34e-9), "under 1 s left");
+  EXPECT_EQ(time_left(0.2), "under 1 s left");
+  EXPECT_EQ(time_left(0.5), "1 s left");
+  EXPECT_EQ(time_left(12.3), "12 s left");
+  EXPECT_EQ(time_left(59.6), "1m 00s left");
+  EXPECT_EQ(time_left(7200), "2h 00m left");
+  EXPECT_EQ(time_left(-1), "under 1 s left");
+  EXPECT_EQ(time_left(std::numeric_limits<double>::quiet_NaN()), "under 1 s left");
+  EXPECT_EQ(time_left(std::numeric_limits<double>::infinity()), "unknown left");
+}
+
 TEST(FormatTest, Counts) {
   EXPECT_EQ(format_count(950), "950");
   EXPECT_EQ(format_count(1000), "1.00K");

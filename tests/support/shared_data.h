@@ -15,6 +15,14 @@ std::string source_path(std::string_view name);
 
 inline bool has_shared(std::string_view name) { return std::filesystem::exists(shared_path(name)); }
 
+/// The folder of a tiny Llama with a tokenizer and a context of 128 tokens, for tests that need any
+/// model: one of the shared folder, or else that of the source tree.
+inline std::string tiny_llama_path() {
+  return has_shared("models/llama-tiny/model.safetensors")
+             ? shared_path("models/llama-tiny")
+             : source_path("tests/train/data/chat_llama");
+}
+
 }  // namespace volta::test
 
 /// Ends the test as skipped, naming what is missing.

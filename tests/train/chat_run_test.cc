@@ -65,7 +65,10 @@ TEST_F(ChatRun, LossesOfPackedMaskedRowsAreThoseOfPyTorch) {
     EXPECT_NEAR(metrics[i].loss, losses[i], 1e-5) << "step " << i + 1;
   }
   EXPECT_THAT(messages_, HasSubstr(fmt::format("in {} rows of 96", golden_["rows"].get<int>())));
-  EXPECT_THAT(messages_, HasSubstr("3 of 16 conversations are longer than 96 tokens"));
+  EXPECT_THAT(messages_,
+              HasSubstr("3 of 16 conversations are longer than 96 tokens: ends of answers "
+                        "are cut off; try --context 122, into which the longest one "
+                        "fits"));
   // The result is a model that answers with the same template.
   EXPECT_EQ(test::get_file(result.checkpoint + "/chat_template.jinja"),
             test::get_file(folder_ + "/chat_template.jinja"));
@@ -150,9 +153,16 @@ TEST_F(ChatRun, OneConversationIsOne) {
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_EQ(result.steps, 2);
   EXPECT_THAT(messages_, HasSubstr("1 of 2 conversations is longer than 96 tokens: ends of "
-                                   "answers are cut off; see --context"));
+                                   "answers are cut off; try --context 128, the model's own"));
   EXPECT_THAT(messages_, HasSubstr("1 conversation is left out: no answer begins within 96"));
   EXPECT_THAT(messages_, HasSubstr("tokens of answers in 1 row of 96; "));
+  // No advice that cannot be followed.
+  messages_.clear();
+  o.out = dir_.file("longest");
+  o.trainer.time = 128;
+  VOLTA_ASSERT_OK(const RunResult longest, train(o));
+  EXPECT_EQ(longest.steps, 2);
+  EXPECT_THAT(messages_, HasSubstr("are cut off; the model's context is no longer, so divide"));
 }
 
 TEST_F(ChatRun, SeveralFilesAndAFileToValidateWith) {

@@ -1,5 +1,6 @@
 #include "train/presets.h"
 
+#include "formats/gguf/gguf_layout.h"
 #include "train/helpers.h"
 
 namespace volta {
@@ -20,7 +21,7 @@ TEST(Presets, AreValidAndKnownByName) {
   }
   expect_error(preset("shakespear"), ErrorCode::kInvalidArgument,
                "unknown preset 'shakespear'; there are demo, tiny, shakespeare-char-cpu, "
-               "shakespeare-char-gpu");
+               "shakespeare-char-gpu, shakespeare-llama-cpu");
 }
 
 TEST(Presets, LeaveARunWhatTheyDoNotSay) {
@@ -81,6 +82,23 @@ TEST(Presets, AreTheNanoGptRecipes) {
     EXPECT_EQ(o.val_fraction, 0.1);
     EXPECT_EQ(o.eval_batches, 20);
   }
+}
+
+// Everything but the parts of the model is as in shakespeare-char-cpu.
+TEST(Presets, TheLlamaHasItsPartsAndTheSizeOfTheOther) {
+  VOLTA_ASSERT_OK(const RunOptions other, preset("shakespeare-char-cpu"));
+  VOLTA_ASSERT_OK(RunOptions o, preset("shakespeare-llama-cpu"));
+  EXPECT_EQ(o.model.position, PositionKind::kRotary);
+  EXPECT_EQ(o.model.norm, NormKind::kRms);
+  EXPECT_EQ(o.model.ffn_kind, FfnKind::kGated);
+  EXPECT_EQ(o.model.activation, Activation::kSilu);
+  EXPECT_EQ(o.model.ffn % 32, 0);  // Whole blocks of GGUF.
+  const auto size = static_cast<double>(parameter_count(o.model));
+  EXPECT_NEAR(size / static_cast<double>(parameter_count(other.model)), 1.0, 0.05);
+  VOLTA_ASSERT_OK(const GgufArchitecture* const architecture, gguf_architecture(o.model));
+  EXPECT_EQ(architecture->name, "llama");
+  o.model = other.model;
+  EXPECT_EQ(to_json(o), to_json(other));
 }
 
 TEST(Presets, TinyIsTheDefaultTinyLm) {

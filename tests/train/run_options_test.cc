@@ -58,7 +58,7 @@ TEST(RunOptions, RefuseWhatCannotWork) {
         o.patience = 2;
         o.val_fraction = 0.0;
       },
-      "patience needs evaluations");
+      "--patience needs evaluations: give --eval-every a number of steps above 0");
   expect_refused([](auto& o) { o.model.heads = 3, o.model.head_dim = 0; }, "do not divide");
   expect_refused([](auto& o) { o.model.layers = std::int64_t{1} << 40; }, "layers is");
   expect_refused([](auto& o) { o.trainer.time = 9; }, "longer than the model's context of 8");

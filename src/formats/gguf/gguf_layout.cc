@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/model_config.h"
+#include "formats/model_families.h"
+#include "formats/rope_config.h"
 #include "nn/weight_names.h"
 
 namespace volta {
@@ -159,6 +164,74 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   return said;
 }
 
+// An option that an architecture of GGUF may fix, and its value in words.
+struct FixedOption {
+  std::string_view name;
+  std::string (*value)(const TransformerConfig& config);
+};
+std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
+std::string layers_in_words(const std::vector<std::int64_t>& layers) {
+  return layers.empty() ? "none" : fmt::format("{}", fmt::join(layers, " "));
+}
+constexpr std::array kFixedOptions = {
+    FixedOption{"sliding window", [](const auto& c) { return fmt::format("{}", c.window); }},
+    FixedOption{"layers with full attention",
+                [](const auto& c) { return layers_in_words(c.full_layers); }},
+    FixedOption{"layers without rotary positions",
+                [](const auto& c) { return layers_in_words(c.unrotated_layers); }},
+    FixedOption{"rotary scaling",
+                [](const auto& c) { return std::string(rope_kind_name(c.rope_scaling.kind)); }},
+    FixedOption{"truncate of rotary scaling",
+                [](const auto& c) { return yes_or_no(c.rope_scaling.truncate); }},
+    FixedOption{"rotated elements of a head",
+                [](const auto& c) { return fmt::format("{}", c.rotated()); }},
+    FixedOption{"rotary base of layers with a window",
+                [](const auto& c) { return fmt::format("{}", c.rope_local_theta); }},
+    FixedOption{"scale of the activation",
+                [](const auto& c) { return fmt::format("{}", c.activation_scale); }},
+    FixedOption{"scores divided by sqrt(head_dim)",
+                [](const auto& c) { return yes_or_no(c.attention_scaled); }},
+    FixedOption{"scores divided by the layer's number",
+                [](const auto& c) { return yes_or_no(c.attention_scaled_by_layer); }},
+    FixedOption{"norm of whole queries and keys",
+                [](const auto& c) { return yes_or_no(c.qk_norm_whole); }},
+};
+
+// Lists the options in which a model differs from what the file would express, with the value that
+// the architecture needs.
+std::string differences(const TransformerConfig& model, const TransformerConfig& expressed) {
+  std::vector<std::string> list;
+  const auto compare = [&](std::string_view name, const std::string& has, const std::string& need) {
+    if (has != need) list.push_back(fmt::format("{} {} (needed: {})", name, has, need));
+  };
+  for (const FixedOption& option : kFixedOptions) {
+    compare(option.name, option.value(model), option.value(expressed));
+  }
+  for (const ModelNumber& number : kModelNumbers) {
+    compare(number.name, fmt::format("{}", model.*number.field),
+            fmt::format("{}", expressed.*number.field));
+  }
+  return list.empty() ? "some of its options" : fmt::format("{}", fmt::join(list, ", "));
+}
+
+// Where a model cannot be trained with other options.
+constexpr std::string_view kUseFolder =
+    "Use the model folder instead: Volta and transformers read it";
+
+// What is wrong with the activation of a model of an architecture that has another one.
+std::string refused_activation(const GgufArchitecture& architecture,
+                               const TransformerConfig& config) {
+  std::string_view activation = activation_name(config);
+  if (config.activation == Activation::kGelu) activation = "exact GELU";
+  if (activation.empty()) activation = "activation like this";
+  std::string_view remedy = "Train again with --activation silu";
+  if (architecture.activation == Activation::kGeluTanh) {
+    remedy = architecture.gemma ? kUseFolder : "Train again with --activation gelu_tanh";
+  }
+  return fmt::format("GGUF has no {} for a model of the architecture {}. {}", activation,
+                     architecture.name, remedy);
+}
+
 }  // namespace
 
 float GgufArchitecture::query_scalar(const TransformerConfig& config) const {
@@ -189,29 +262,24 @@ Result<const GgufArchitecture*> find_gguf_architecture(std::string_view name) {
 
 Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& config) {
   const std::string_view family = model_family(config);
-  const auto refuse = [](std::string_view what) {
-    return fail(ErrorCode::kUnsupported, fmt::format("GGUF cannot say {}", what));
+  const auto refuse = [](std::string message) {
+    return fail(ErrorCode::kUnsupported, std::move(message));
   };
   const auto* const found = std::ranges::find_if(kArchitectures, [&](const auto& known) {
     return std::ranges::find(known.families, family) != known.families.end();
   });
   if (family == "volta" || found == kArchitectures.end()) {
     return refuse(
-        "this combination of parts; it knows GPT-2, Llama, Qwen and their kin. A run of the Llama "
-        "kind can be converted: volta train --position rotary --norm rms --ffn-kind gated "
-        "--activation silu");
+        "GGUF has no architecture with this combination of parts; it has GPT-2, Llama, Qwen and "
+        "their kin. Train again with --position rotary --norm rms --ffn-kind gated --activation "
+        "silu, which is a Llama");
   }
   const TransformerConfig said = said_by_gguf(*found, config);
-  if (said.activation != config.activation) {
-    return refuse(config.position == PositionKind::kLearned
-                      ? "another activation than gelu_new for a model with learned positions; a "
-                        "run that is to be converted is trained with --activation gelu_tanh"
-                  : said.activation == Activation::kSilu
-                      ? "another activation than silu for a model with rotary positions; a run "
-                        "that is to be converted is trained with --activation silu"
-                      : "another activation than gelu_pytorch_tanh for a Gemma");
+  if (said.activation != config.activation) return refuse(refused_activation(*found, config));
+  if (said != config) {
+    return refuse(fmt::format("GGUF's architecture {} cannot express this model: {}. {}",
+                              found->name, differences(config, said), kUseFolder));
   }
-  if (said != config) return refuse("all options of this architecture");
   return found;
 }
 

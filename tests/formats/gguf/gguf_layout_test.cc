@@ -93,7 +93,11 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
   using test::expect_error;
   const auto unsupported = ErrorCode::kUnsupported;
   TransformerConfig gpt2;
-  expect_error(gguf_architecture(gpt2), unsupported, "another activation than gelu_new");
+  expect_error(gguf_architecture(gpt2), unsupported,
+               "GGUF has no exact GELU for a model of the architecture gpt2. Train again with "
+               "--activation gelu_tanh");
+  gpt2.activation = Activation::kRelu;
+  expect_error(gguf_architecture(gpt2), unsupported, "GGUF has no relu");
   gpt2.activation = Activation::kGeluTanh;
   EXPECT_EQ((*gguf_architecture(gpt2))->name, "gpt2");
   TransformerConfig llama;
@@ -102,14 +106,39 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
   llama.norm = NormKind::kRms;
   llama.ffn_kind = FfnKind::kGated;
   llama.activation = Activation::kRelu;
-  expect_error(gguf_architecture(llama), unsupported, "another activation than silu");
+  expect_error(gguf_architecture(llama), unsupported,
+               "GGUF has no relu for a model of the architecture llama. Train again with "
+               "--activation silu");
   llama.activation = Activation::kSilu;
   llama.init_std = 1.0f;
   EXPECT_EQ((*gguf_architecture(llama))->name, "llama");
   llama.window = 8;
   EXPECT_EQ((*gguf_architecture(llama))->name, "llama");
   llama.norm = NormKind::kLayer;
-  expect_error(gguf_architecture(llama), unsupported, "this combination of parts");
+  expect_error(gguf_architecture(llama), unsupported,
+               "this combination of parts; it has GPT-2, Llama, Qwen and their kin. Train again "
+               "with --position rotary --norm rms --ffn-kind gated --activation silu");
+}
+
+// Each option that an architecture lacks is named, with the value that it needs.
+TEST(GgufArchitecture, OptionsThatItLacksAreNamed) {
+  using test::expect_error;
+  const auto unsupported = ErrorCode::kUnsupported;
+  TransformerConfig llama;
+  llama.naming = WeightNaming::kLlama;
+  llama.position = PositionKind::kRotary;
+  llama.norm = NormKind::kRms;
+  llama.ffn_kind = FfnKind::kGated;
+  llama.activation = Activation::kSilu;
+  llama.rope_scaling = {.kind = RopeKind::kDynamic, .factor = 2.0, .original = 512};
+  expect_error(gguf_architecture(llama), unsupported,
+               "GGUF's architecture llama cannot express this model: rotary scaling dynamic "
+               "(needed: default). Use the model folder instead: Volta and transformers read it");
+  TransformerConfig gpt2;
+  gpt2.activation = Activation::kGeluTanh;
+  gpt2.attention_scaled_by_layer = true;
+  expect_error(gguf_architecture(gpt2), unsupported,
+               "scores divided by the layer's number yes (needed: no). Use");
 }
 
 // What a reader of GGUF would take for something else is not written.
