@@ -105,20 +105,19 @@ class Parser : private ExpressionParser {
 
   Result<NodeId> parse_if(int line) {
     std::vector<NodeId> children;
-    while (true) {
+    do {
       VOLTA_TRY(const NodeId test, tuple({}, false));
       VOLTA_TRY(const NodeId then, body({"elif", "else", "endif"}));
       children.push_back(test);
       children.push_back(then);
-      if (take("elif")) continue;
-      if (take("else")) {
-        VOLTA_TRY(const NodeId otherwise, whole_body("endif"));
-        children.push_back(otherwise);
-      } else {
-        next();
-      }
-      return add(NodeKind::kIf, line, std::move(children));
+    } while (take("elif"));
+    if (take("else")) {
+      VOLTA_TRY(const NodeId otherwise, whole_body("endif"));
+      children.push_back(otherwise);
+    } else {
+      next();
     }
+    return add(NodeKind::kIf, line, std::move(children));
   }
 
   Result<NodeId> parse_for(int line) {
