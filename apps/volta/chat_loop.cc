@@ -233,7 +233,7 @@ Status Chat::help(const std::string&) {
 
 Status Chat::reset(const std::string&) {
   conversation_.reset();
-  note("The conversation begins anew.\n");
+  note("The conversation starts again.\n");
   return {};
 }
 

@@ -198,7 +198,7 @@ Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
     return fail(ErrorCode::kMismatch,
                 fmt::format("{} holds a model of another architecture than this run's: {} "
                             "parameters instead of {}. Resume with its own settings, or start "
-                            "anew in another folder",
+                            "a new run in another folder",
                             checkpoint.path, model.parameter_count(), parameter_count(expected)));
   }
   return model;

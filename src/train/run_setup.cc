@@ -73,7 +73,7 @@ Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& ch
   if (!checkpoint || checkpoint->manifest.base.has_value() == lora) return {};
   return fail(ErrorCode::kMismatch,
               fmt::format("{} holds {}, but the run is to train {}; resume with its own settings, "
-                          "or start anew in another folder",
+                          "or start a new run in another folder",
                           checkpoint->path, lora ? "a whole model" : "a LoRA adapter",
                           lora ? "a LoRA adapter" : "a whole model"));
 }

@@ -142,7 +142,7 @@ Status merge(std::vector<TuningEntry>& entries, std::span<const TuningEntry> mor
   }
   if (std::ssize(entries) <= kMostTuningEntries) return {};
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("a tuning file holds {} shapes at most: `volta tune clear` starts anew",
+              fmt::format("a tuning file holds {} shapes at most: `volta tune clear` removes them",
                           kMostTuningEntries));
 }
 
