@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -150,7 +151,7 @@ void add_demo(Command& app, Globals& globals, Action& action) {
       ->check(refuse_empty)
       ->not_a_stream();
   command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
-      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, kMaxPlausibleCount));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return demo(globals, *options); };
   });

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/file_ops.h"
 #include "base/json.h"
@@ -202,7 +203,7 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
       ->not_a_stream();
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
-      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, kMaxPlausibleCount));
   command
       ->add_option("--special", training.special_tokens,
                    "a special token; may be repeated (default <|endoftext|>)")

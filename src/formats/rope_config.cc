@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "formats/model_config.h"
 
 namespace volta {
@@ -74,8 +75,8 @@ bool has_original(RopeKind kind) {
 Result<std::int64_t> parse_original(const JsonRef& root, const JsonRef& rope,
                                     std::int64_t longest) {
   const std::string_view key = "original_max_position_embeddings";
-  VOLTA_TRY(const std::int64_t inner, rope.get_int_or(key, longest, 1, kMaxConfigSize));
-  return root.get_int_or(key, inner, 1, kMaxConfigSize);
+  VOLTA_TRY(const std::int64_t inner, rope.get_int_or(key, longest, 1, kMaxPlausibleCount));
+  return root.get_int_or(key, inner, 1, kMaxPlausibleCount);
 }
 
 // A list of divisors of the frequencies.
@@ -208,7 +209,7 @@ Result<LayerRopes> find_layer_ropes(const JsonRef& root, double usual) {
 std::int64_t stretched(std::int64_t longest, std::int64_t original, double factor) {
   const double wanted = std::floor(static_cast<double>(original) * factor);
   if (!(wanted > static_cast<double>(longest))) return longest;
-  return static_cast<std::int64_t>(std::min(wanted, static_cast<double>(kMaxConfigSize)));
+  return static_cast<std::int64_t>(std::min(wanted, static_cast<double>(kMaxPlausibleCount)));
 }
 
 void write_list(JsonWriter& json, std::string_view key, const std::vector<float>& numbers) {
@@ -340,7 +341,7 @@ Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config) {
     VOLTA_TRY(s.short_factors, parse_factors(*ref, "short_factors"));
     VOLTA_TRY(s.long_factors, parse_factors(*ref, "long_factors"));
   }
-  VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxConfigSize));
+  VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxPlausibleCount));
   VOLTA_TRY(s.truncate, ref->get_bool("truncate"));
   return s;
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/memory.h"
 #include "formats/gguf/gguf_rope.h"
 #include "formats/model_config.h"
@@ -28,10 +29,10 @@ class Keys {
       : file_(file), architecture_(architecture) {}
   std::string name(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
   Result<std::int64_t> size(std::string_view key) const {
-    return file_.get_int(name(key), 1, kMaxConfigSize);
+    return file_.get_int(name(key), 1, kMaxPlausibleCount);
   }
   Result<std::int64_t> size_or(std::string_view key, std::int64_t fallback) const {
-    return file_.get_int_or(name(key), fallback, 0, kMaxConfigSize);
+    return file_.get_int_or(name(key), fallback, 0, kMaxPlausibleCount);
   }
   Result<double> number(std::string_view key) const { return file_.get_float(name(key)); }
   Result<double> number_or(std::string_view key, double fallback) const {
@@ -94,7 +95,7 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
   VOLTA_TRY(const std::int64_t rotary,
-            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxConfigSize));
+            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxPlausibleCount));
   if (rotary != c.head_dim) {
     if (!architecture.partial_rotation) {
       return unsupported(file,

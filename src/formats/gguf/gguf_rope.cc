@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "nn/rope_table.h"
 
 namespace volta {
@@ -168,7 +169,7 @@ Status read_gguf_rope(const GgufFile& file, const GgufArchitecture& architecture
   VOLTA_TRY(const double factor, file.get_float_or(key("factor"), 0.0));
   VOLTA_TRY(const auto type, file.get_string_or(key("type"), factor == 0.0 ? "none" : "linear"));
   VOLTA_TRY(const std::int64_t original,
-            file.get_int_or(key("original_context_length"), 0, 0, std::int64_t{1} << 40));
+            file.get_int_or(key("original_context_length"), 0, 0, kMaxPlausibleCount));
   VOLTA_TRY(const double attention, file.get_float_or(key("attn_factor"), 1.0));
   if (architecture.longrope) {
     VOLTA_TRY(auto longrope, read_longrope(file, original, attention, config));
