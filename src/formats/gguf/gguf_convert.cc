@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/work_budget.h"
+#include "formats/gguf/float_elements.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_rope.h"
@@ -27,7 +27,6 @@
 #include "formats/safetensors.h"
 #include "formats/tensor_names.h"
 #include "formats/weight_files.h"
-#include "tensor/float16.h"
 
 namespace volta {
 namespace {
@@ -103,37 +102,6 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
-// Reads the values of a tensor of any float type as f32.
-class Source {
- public:
-  static Result<Source> create(const Tensor& tensor) {
-    Source source;
-    source.dtype_ = tensor.dtype();
-    if (tensor.dtype() == DType::kF32) {
-      VOLTA_TRY(source.f32_, tensor.values<float>());
-    } else {
-      VOLTA_TRY(const auto bytes, tensor.host_bytes());
-      VOLTA_TRY(source.half_, as_span<std::uint16_t>(std::span<const std::byte>(bytes)));
-    }
-    return source;
-  }
-  /// Reads the values at begin + k * stride.
-  void get(std::int64_t begin, std::int64_t stride, std::span<float> values) const {
-    auto i = static_cast<std::size_t>(begin);
-    for (float& value : values) {
-      value = dtype_ == DType::kF32    ? f32_[i]
-              : dtype_ == DType::kBF16 ? f32_from_bf16(half_[i])
-                                       : f32_from_f16(half_[i]);
-      i += static_cast<std::size_t>(stride);
-    }
-  }
-
- private:
-  DType dtype_ = DType::kF32;
-  std::span<const float> f32_;
-  std::span<const std::uint16_t> half_;
-};
-
 // One tensor to be written: its place in GGUF and the parameter that it holds. A filler is a bias
 // of zeros that GGUF requires and the model lacks.
 struct Output {
@@ -145,7 +113,7 @@ struct Output {
 
 Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t head_dim,
                     GgufSink sink, const Interruption& interrupted) {
-  VOLTA_TRY(const Source source, Source::create(tensor));
+  VOLTA_TRY(const FloatElements elements, FloatElements::of(tensor));
   const Shape& shape = output.spec.shape;
   const bool same = output.layout == GgufLayout::kSame || output.layout == GgufLayout::kPlusOne;
   const std::int64_t rows = same ? 1 : shape[0], columns = shape.elements() / rows;
@@ -167,7 +135,7 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       const std::int64_t count = std::min(kGgmlPiece, columns - column);
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
-      source.get(begin + column * stride, stride, values);
+      elements.get(begin + column * stride, stride, values);
       if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
         return non_finite(output.parameter.name);
       }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,11 +11,10 @@
 #include <utility>
 
 #include "base/arithmetic.h"
-#include "base/memory.h"
+#include "formats/gguf/float_elements.h"
 #include "formats/gguf/gguf_rope.h"
 #include "formats/model_config.h"
 #include "nn/weight_names.h"
-#include "tensor/float16.h"
 #include "tensor/weight_format.h"
 
 namespace volta {
@@ -157,46 +155,6 @@ bool is_no_parameter(std::string_view name, const TransformerConfig& config) {
          name.ends_with(".attn_rot_embd") || (name == "output.weight" && config.tied_output);
 }
 
-// Writes f32 values into a tensor of any float type.
-class Sink {
- public:
-  static Result<Sink> create(Tensor& tensor) {
-    Sink sink;
-    sink.dtype_ = tensor.dtype();
-    if (tensor.dtype() == DType::kF32) {
-      VOLTA_TRY(sink.f32_, tensor.mutable_values<float>());
-    } else {
-      VOLTA_TRY(const auto bytes, tensor.host_bytes());
-      VOLTA_TRY(sink.half_, as_span<std::uint16_t>(bytes));
-    }
-    return sink;
-  }
-  /// Writes value k to place begin + k * stride.
-  void put(std::int64_t begin, std::int64_t stride, std::span<const float> values) {
-    auto i = static_cast<std::size_t>(begin);
-    const auto step = static_cast<std::size_t>(stride);
-    for (const float value : values) {
-      if (dtype_ == DType::kF32) {
-        f32_[i] = value;
-      } else if (dtype_ == DType::kBF16) {
-        half_[i] = bf16_from_f32(value);
-      } else {
-        half_[i] = f16_from_f32(value);
-        lost_ = lost_ || ((half_[i] & 0x7FFFu) == 0x7C00u && std::isfinite(value));
-      }
-      i += step;
-    }
-  }
-  /// Whether a finite value became infinite in f16.
-  bool lost() const { return lost_; }
-
- private:
-  DType dtype_ = DType::kF32;
-  std::span<float> f32_;
-  std::span<std::uint16_t> half_;
-  bool lost_ = false;
-};
-
 // The rows of a tensor in the file, and the places of their values in the parameter.
 struct Rows {
   GgufLayout layout = GgufLayout::kSame;
@@ -287,7 +245,7 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                                    const GgufParameter& parameter, DType dtype,
                                    const Interruption& interrupted) {
   VOLTA_TRY(Tensor tensor, Tensor::empty({dtype, parameter.info.shape}));
-  VOLTA_TRY(Sink sink, Sink::create(tensor));
+  VOLTA_TRY(FloatElements elements, FloatElements::of(tensor));
   const Rows rows(parameter, config.head_dim);
   if (rows.columns % ggml_type_info(parameter.tensor->type).block_values != 0) {
     return fail(ErrorCode::kUnsupported,
@@ -296,6 +254,7 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
   }
   std::array<float, kGgmlPiece> piece{};
   std::int64_t until_question = 0;
+  bool fit = true;  // All values, in `dtype`.
   for (std::int64_t row = 0; row < rows.count; ++row) {
     for (std::int64_t column = 0; column < rows.columns; column += kGgmlPiece) {
       if (--until_question < 0) {
@@ -308,10 +267,10 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
       if (rows.layout == GgufLayout::kPlusOne) {
         for (float& value : values) value -= 1.0f;
       }
-      sink.put(rows.begin(row, column), rows.stride(), values);
+      fit = elements.put(rows.begin(row, column), rows.stride(), values) && fit;
     }
   }
-  if (!sink.lost()) return tensor;
+  if (fit) return tensor;
   return fail(
       ErrorCode::kNonFinite,
       fmt::format("tensor '{}' has values beyond f16; choose bf16 or f32", parameter.info.name));
