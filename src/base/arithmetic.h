@@ -37,4 +37,12 @@ constexpr std::common_type_t<A, B> round_up(A value, B unit) {
   return value > kMost - missing ? kMost : value + missing;
 }
 
+/// The beginning of part `part` when [0, n) is cut into `parts` nearly equal parts. The first n %
+/// parts of them hold one more.
+template <std::integral T>
+constexpr T part_begin(T n, T parts, T part) {
+  const T longer = n % parts;
+  return n / parts * part + (part < longer ? part : longer);
+}
+
 }  // namespace volta

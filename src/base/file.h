@@ -229,5 +229,8 @@ Result<std::string> real_path(const std::string& path);
 /// The folder of a path ("." when it has none, "/" for the root), and its last component.
 std::string parent_path(std::string_view path);
 std::string file_name(std::string_view path);
+/// Whether a name that a file gives can only mean a file of that file's own folder: it is no path,
+/// neither "." nor "..", has no NUL, and is not too long for a file system.
+bool is_plain_file_name(std::string_view name);
 
 }  // namespace volta

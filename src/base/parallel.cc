@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <concepts>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -39,14 +38,6 @@
 namespace volta {
 
 namespace {
-
-// The start of part `part`, when [0, n) is split into `parts` nearly equal parts.
-template <std::integral T>
-constexpr T part_begin(T n, T parts, T part) {
-  const T length = n / parts;
-  const T longer = n % parts;  // The first `longer` parts hold one more.
-  return part * length + std::min(part, longer);
-}
 
 Result<int> threads_from_environment() {
   const std::string_view text = environment("VOLTA_NUM_THREADS");

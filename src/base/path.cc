@@ -173,4 +173,10 @@ std::string file_name(std::string_view path) {
   return std::string(slash == std::string_view::npos ? trimmed : trimmed.substr(slash + 1));
 }
 
+bool is_plain_file_name(std::string_view name) {
+  constexpr std::string_view kOfPaths("/\\\0", 3);
+  return !name.empty() && name.size() <= NAME_MAX && name != "." && name != ".." &&
+         name.find_first_of(kOfPaths) == std::string_view::npos;
+}
+
 }  // namespace volta

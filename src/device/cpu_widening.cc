@@ -201,8 +201,8 @@ void CpuWidening::place(std::int64_t kernel_bytes, std::span<std::byte> workspac
 void CpuWidening::run(const cpu::Context& context, Kernel kernel) const noexcept {
   if (blocks_.rows > 0) {
     parallel_chunks(*context.pool, blocks_.parts, [&](std::int64_t part) {
-      const std::int64_t end = cpu::part_begin(blocks_.count(), blocks_.parts, part + 1);
-      for (std::int64_t block = cpu::part_begin(blocks_.count(), blocks_.parts, part); block < end;
+      const std::int64_t end = part_begin(blocks_.count(), blocks_.parts, part + 1);
+      for (std::int64_t block = part_begin(blocks_.count(), blocks_.parts, part); block < end;
            ++block) {
         run_block(part, block, context, kernel);
       }

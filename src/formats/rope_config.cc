@@ -46,11 +46,6 @@ Result<double> positive_or(const JsonRef& ref, std::string_view key, double fall
   return value == 0.0 ? fallback : value;
 }
 
-// The default factor by which yarn scales attention (Peng et al. 2023, section 3.4).
-double yarn_sharpening(double factor, double weight) {
-  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-}
-
 Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
   VOLTA_TRY(s.beta_fast, positive_or(rope, "beta_fast", s.beta_fast));
   VOLTA_TRY(s.beta_slow, positive_or(rope, "beta_slow", s.beta_slow));
@@ -60,7 +55,7 @@ Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
   const bool both = mscale != 0.0 && mscale_all_dim != 0.0;
   const double usual =
       both ? yarn_sharpening(s.factor, mscale) / yarn_sharpening(s.factor, mscale_all_dim)
-           : yarn_sharpening(s.factor, 1.0);
+           : yarn_sharpening(s.factor);
   VOLTA_TRY(s.attention_factor, rope.get_float_or("attention_factor", usual));
   return {};
 }
@@ -253,6 +248,10 @@ void visit_numbers(Scaling& s, Visitor&& visit) {
 }
 
 }  // namespace
+
+double yarn_sharpening(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
 
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
                   TransformerConfig& config) {

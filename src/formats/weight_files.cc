@@ -26,13 +26,6 @@ bool all_zero(const Tensor& tensor) {
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// A shard must be in the folder itself.
-bool plain_file_name(std::string_view name) {
-  return !name.empty() && name.find('/') == std::string_view::npos &&
-         name.find('\\') == std::string_view::npos && name != "." && name != ".." &&
-         name.find('\0') == std::string_view::npos && name.ends_with(".safetensors");
-}
-
 // Checks that every tensor of the index is in the file that the index names, and that every tensor
 // of the files is in the index.
 Status check_index(const std::string& path, const std::map<std::string, std::string>& file_of,
@@ -88,7 +81,7 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   std::set<std::string> names;
   for (const auto& [tensor, value] : *members) {
     VOLTA_TRY(const std::string name, map.at(value).as_string());
-    if (!plain_file_name(name)) {
+    if (!is_plain_file_name(name) || !name.ends_with(".safetensors")) {
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' is in '{}'; a shard is a .safetensors file of the "
                               "folder itself",

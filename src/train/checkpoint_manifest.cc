@@ -25,11 +25,6 @@ constexpr std::array<std::string_view, 3> kAdapterFiles = {kAdapterConfigFile, k
                                                            kTrainerFile};
 constexpr std::int64_t kMaxManifestBytes = 1 << 20;
 
-bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
-}
-
 bool is_checksum(std::string_view text) {
   return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/arithmetic.h"
+#include "formats/rope_config.h"
 #include "nn/rope_table.h"
 
 namespace volta {
@@ -20,9 +21,6 @@ std::vector<float> plain_frequencies(TransformerConfig config) {
   config.rope_scaling = {};
   return rope_frequencies(config, config.context);
 }
-
-// ggml itself scales attention by this factor.
-double yarn_sharpening(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
 
 // The factors by which llama3's scaling divides the frequencies.
 std::vector<float> llama3_factors(const TransformerConfig& config) {

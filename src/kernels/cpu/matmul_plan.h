@@ -144,9 +144,4 @@ MatMulCut cut_of(const MatMulPlan& plan);
 /// 1.03 in bf16).
 constexpr std::int64_t packed_row(std::int64_t floats) { return round_up(floats, 16) + 16; }
 
-/// The beginning of part `part` if [0, n) is cut into `parts` nearly equal parts.
-constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {
-  return n / parts * part + (part < n % parts ? part : n % parts);
-}
-
 }  // namespace volta::cpu
