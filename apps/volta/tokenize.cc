@@ -46,10 +46,10 @@ struct TrainOptions {
 // A tokenizer.json, a folder with one (it needs no model), or any model.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   VOLTA_TRY(const std::string place, find_model_path(path));
-  const bool is_file = place.ends_with(".json") || is_gguf_path(place);
-  if (!is_file && !path_exists(place)) return no_model_folder(place);
   const bool is_model =
       is_directory(place) ? !path_exists(join_path(place, "tokenizer.json")) : is_gguf_path(place);
+  const bool may_be_missing = is_model || place.ends_with(".json");  // Opening it then fails.
+  if (!may_be_missing && !path_exists(place)) return no_model_folder(place);
   if (!is_model) return load_tokenizer(place, interrupted);
   VOLTA_TRY(const ModelSource source, open_model(place, interrupted));
   return source.tokenizer(interrupted);

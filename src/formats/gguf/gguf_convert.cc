@@ -21,7 +21,6 @@
 #include "formats/gguf/gguf_tokenizer_writer.h"
 #include "formats/gguf/gguf_writer.h"
 #include "formats/model_config.h"
-#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/non_finite.h"
 #include "formats/safetensors.h"
@@ -270,10 +269,13 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
 
 }  // namespace
 
-Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
+Status gguf_to_folder(const ModelSource& source, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
-  VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
-  VOLTA_TRY(check_source_stays(gguf, directory));
+  if (source.gguf() == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no .gguf file", source.path()));
+  }
+  const GgufFile& file = *source.gguf();
+  VOLTA_TRY(check_source_stays(source.path(), directory));
   VOLTA_TRY(NewFolder folder, NewFolder::create(directory, replace));
   Status written = write_folder(file, folder.path(), dtype, progress);
   VOLTA_TRY(file.check_unchanged());  // May be the cause of another error.
@@ -281,19 +283,21 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   return folder.publish();
 }
 
-Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf,
+Result<bool> folder_to_gguf(const ModelSource& source, const std::string& gguf,
                             std::optional<GgmlType> wanted, bool replace,
                             ConvertProgress progress) {
+  if (source.gguf() != nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no folder", source.path()));
+  }
   if (path_exists(gguf) && !replace) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("'{}' is there; name another file, or use --force to replace it", gguf));
   }
   VOLTA_TRY(check_replaceable(gguf));  // Checked before anything is computed.
-  VOLTA_TRY(const ModelSource source, ModelSource::open(directory));
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
-  VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
+  VOLTA_TRY(WeightFiles weights, WeightFiles::open(source.path(), config));
   VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, wanted, weights));
   VOLTA_TRY(refuse_integers(outputs, weights));
   const GgmlType type = wanted.value_or(main_type(outputs));
@@ -304,7 +308,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   metadata.add_u32("general.file_type", file_type(type));
   if (ggml_type_info(type).block_values > 1) metadata.add_u32("general.quantization_version", 2);
   add_architecture(config, *architecture, metadata);
-  VOLTA_TRY(const TokenizerFiles files, read_tokenizer_files(directory));
+  VOLTA_TRY(const TokenizerFiles files, read_tokenizer_files(source.path()));
   VOLTA_TRY(const bool complete, add_gguf_tokenizer(files, config.vocab_size, metadata));
 
   std::vector<GgufTensorSpec> specs;
