@@ -3,6 +3,7 @@
 // overview.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -30,6 +31,13 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
 std::int32_t quant_block(Quant quant, std::int64_t k);
 /// K cut into even blocks of at most `k_block` steps.
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
+
+/// The length of equally long blocks of at most `block` steps that `size` steps are cut into, in
+/// whole units. Blocks of K and M and slices of N are cut like this.
+constexpr std::int64_t even_block(std::int64_t size, std::int64_t block, std::int64_t unit = 1) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, block));
+  return round_up(ceil_div(size, blocks), unit);
+}
 
 /// Whether a plain b[K, N] is read in place. With few rows of a, b is used too seldom to pay for
 /// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place). Rows of b that share
