@@ -98,12 +98,6 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
           .block = stored.block};
 }
 
-std::int32_t quant_block(Quant quant, std::int64_t k) {
-  // The sixteen levels of 4 bits are too few for the spread of more than 32 values.
-  if (quant == Quant::kInt4) return 32;
-  return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
-}
-
 bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
   constexpr std::int64_t kFewRows = 64;
   // Steps of b that are further apart than a page cost a lookup in the page table each.

@@ -26,9 +26,6 @@ std::int64_t panel_width(Simd simd);
 /// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and with
 /// quantised values in groups of four and in the blocks of `stored`.
 Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored = {});
-/// The block length of a weight that is quantised here. With 4 bits it is 32, otherwise the longest
-/// of 128, 64 and 32 that divides K, or 32 if none does.
-std::int32_t quant_block(Quant quant, std::int64_t k);
 /// K cut into even blocks of at most `k_block` steps.
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
 
