@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace [[gnu::visibility("default")]] volta {
+namespace volta {
 
 /// Nanoseconds since an arbitrary fixed time in the past.
 inline int64_t monotonic_nanoseconds() {
