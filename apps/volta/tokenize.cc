@@ -133,9 +133,9 @@ Status check_folder(const std::string& path) {
   for (std::string place = path; !path_exists(place); place = parent_path(place)) {
     missing.push_back(place);
   }
-  const Status made = create_directories(path);
+  const Status created = create_directories(path);
   for (const std::string& place : missing) file_ops().rmdir(place);
-  return made;
+  return created;
 }
 
 Status train(const Globals& globals, const TrainOptions& options) {

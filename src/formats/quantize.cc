@@ -97,11 +97,11 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   std::vector<Entry> entries;
   for (const ParameterInfo& info : parameters(config)) {
     const auto spec = before.find(info.name);
-    const auto kept = packed.find(info.name);
-    if (spec == before.end() || kept == packed.end()) continue;  // Both have every parameter.
+    const auto encoded = packed.find(info.name);
+    if (spec == before.end() || encoded == packed.end()) continue;  // Both have every parameter.
     const bool vector = info.shape.rank() < 2;
     entries.push_back(
-        {info, spec->second, target_of(spec->second, vector ? spec->second : kept->second)});
+        {info, spec->second, target_of(spec->second, vector ? spec->second : encoded->second)});
   }
   std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.info.name; });
   return entries;

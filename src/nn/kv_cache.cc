@@ -142,12 +142,12 @@ Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& c
   cache.capacity_ = capacity_of(config, sizes);
   cache.lengths_.assign(static_cast<std::size_t>(sizes.slots), 0);
   for (const CacheGroup& group : cache_groups(config)) {
-    Group made{.window = group.window,
-               .per_sequence = pages_per_sequence(config, sizes, group),
-               .pool = {}};
-    VOLTA_TRY(made.pool, PagePool::create(pool_pages(config, sizes, group), sizes.slots,
-                                          table_blocks(config, sizes)));
-    cache.groups_.push_back(std::move(made));
+    Group added{.window = group.window,
+                .per_sequence = pages_per_sequence(config, sizes, group),
+                .pool = {}};
+    VOLTA_TRY(added.pool, PagePool::create(pool_pages(config, sizes, group), sizes.slots,
+                                           table_blocks(config, sizes)));
+    cache.groups_.push_back(std::move(added));
   }
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const PagePool& pool = cache.groups_[layer_group(config, layer)].pool;

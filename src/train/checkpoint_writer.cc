@@ -54,13 +54,13 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
              std::optional<std::int64_t> best) {
   if (keep == 0) return {};
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
-  std::int64_t kept = 0;
+  std::int64_t good = 0;
   for (const CheckpointPlace& place : places) {
     // Later checkpoints are from before a resume that could not use them, and damaged ones cannot
     // be used. Both are left alone and do not count towards `keep`.
     if (place.step > step) continue;
     const auto manifest = read_manifest(place.path);
-    if (!manifest || !looks_complete(place.path, *manifest) || kept++ < keep) continue;
+    if (!manifest || !looks_complete(place.path, *manifest) || good++ < keep) continue;
     if (place.step == best) continue;
     VOLTA_TRY(const std::string foreign, foreign_file(place.path, *manifest));
     if (!foreign.empty()) {

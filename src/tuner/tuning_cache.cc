@@ -341,8 +341,8 @@ cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd
   cpu::MatMulTuning tuning;
   for (const TuningEntry& entry : entries) {
     if (entry.simd != simd) continue;
-    const bool kept = entry.parameters == cpu::default_parameters(simd, entry.shape);
-    tuning.set(entry.shape, kept ? std::nullopt : std::optional(entry.parameters));
+    const bool is_default = entry.parameters == cpu::default_parameters(simd, entry.shape);
+    tuning.set(entry.shape, is_default ? std::nullopt : std::optional(entry.parameters));
   }
   return tuning;
 }

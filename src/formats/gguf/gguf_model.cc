@@ -145,7 +145,7 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
                                          architecture.name, window, architecture.name));
   }
   c.window = static_cast<std::int32_t>(window);
-  architecture.set_unsaid(c);
+  architecture.set_implied(c);
   VOLTA_TRY(read_numbers(keys, architecture, c));
   return read_rope(file, keys, architecture, c);
 }
@@ -201,7 +201,7 @@ Result<TransformerConfig> gguf_config(const GgufFile& file) {
                             c.layers, file.tensors().size()));
   }
   read_parts(file, *architecture, c);
-  architecture->set_unsaid(c);
+  architecture->set_implied(c);
   VOLTA_TRY(gpt2 ? read_gpt2(file, keys, c) : read_llama(file, keys, *architecture, c));
   if (auto ok = validate(c); !ok) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", file.path(), ok.error().message()));

@@ -83,9 +83,9 @@ std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double facto
     double slope = 0.0;
     for (const Pair& other : pairs) {
       if (other.between()) continue;
-      const double kept = other.keep < 0.5 ? 0.0 : 1.0;
+      const double limit = other.keep < 0.5 ? 0.0 : 1.0;
       slope =
-          std::max(slope, (kept - ramp.front().keep) / (other.rotations - ramp.front().rotations));
+          std::max(slope, (limit - ramp.front().keep) / (other.rotations - ramp.front().rotations));
     }
     if (slope > 0.0) add_line(slope * 1.0001);
   } else {  // Any values that separate unchanged from scaled pairs.
