@@ -22,7 +22,7 @@ namespace {
 
 // A file in a folder that is being replaced. It has the identity of the replacement. The old folder
 // may be removed only if the replacement is in its place.
-constexpr int64_t kMaxMarkBytes = 256;
+constexpr std::int64_t kMaxMarkBytes = 256;
 // Suffix of the old folder's name during a replacement on file systems that cannot exchange
 // folders.
 constexpr std::string_view kAside = ".replaced";
