@@ -48,9 +48,6 @@
 #include "train/run.h"                    // IWYU pragma: export
 #include "train/trainer.h"                // IWYU pragma: export
 #include "train/two_layer.h"              // IWYU pragma: export
-#include "tuner/candidates.h"             // IWYU pragma: export
-#include "tuner/matmul_measure.h"         // IWYU pragma: export
 #include "tuner/matmul_shapes.h"          // IWYU pragma: export
 #include "tuner/open_device.h"            // IWYU pragma: export
-#include "tuner/search.h"                 // IWYU pragma: export
 #include "tuner/tuning_cache.h"           // IWYU pragma: export

@@ -190,20 +190,20 @@ Status Chat::obey(const std::string& line) {
   if (line.empty()) return {};
   const std::string word(first_word(line));
   const std::string rest = line.size() > word.size() ? line.substr(word.size() + 1) : "";
-  struct Named {
+  struct ChatCommand {
     std::string_view name;
     bool takes_text;
     Status (Chat::*run)(const std::string& text);
   };
-  constexpr auto kCommands = std::to_array<Named>({{"/help", false, &Chat::help},
-                                                   {"/reset", false, &Chat::reset},
-                                                   {"/clear", false, &Chat::reset},
-                                                   {"/undo", false, &Chat::undo},
-                                                   {"/retry", false, &Chat::retry},
-                                                   {"/system", true, &Chat::set_system},
-                                                   {"/save", true, &Chat::save},
-                                                   {"/load", true, &Chat::load}});
-  const auto found = std::ranges::find(kCommands, word, &Named::name);
+  constexpr auto kCommands = std::to_array<ChatCommand>({{"/help", false, &Chat::help},
+                                                         {"/reset", false, &Chat::reset},
+                                                         {"/clear", false, &Chat::reset},
+                                                         {"/undo", false, &Chat::undo},
+                                                         {"/retry", false, &Chat::retry},
+                                                         {"/system", true, &Chat::set_system},
+                                                         {"/save", true, &Chat::save},
+                                                         {"/load", true, &Chat::load}});
+  const auto found = std::ranges::find(kCommands, word, &ChatCommand::name);
   if (found != kCommands.end() && (found->takes_text || rest.empty())) {
     return (this->*found->run)(rest);
   }
@@ -233,7 +233,7 @@ Status Chat::help(const std::string&) {
 
 Status Chat::reset(const std::string&) {
   conversation_.reset();
-  note("The conversation begins anew.\n");
+  note("The conversation starts again.\n");
   return {};
 }
 

@@ -54,7 +54,8 @@ Status to_folder(const Globals& globals, const ConvertOptions& options, Counter&
   }
   VOLTA_TRY(const DType dtype, float_type(globals.dtype, "--dtype"));
   VOLTA_TRY(check_output_folder(globals, options.out, options.in));
-  return gguf_to_folder(options.in, options.out, dtype, globals.force, counter);
+  VOLTA_TRY(const ModelSource source, open_model(options.in, interrupted));
+  return gguf_to_folder(source, options.out, dtype, globals.force, counter);
 }
 
 Status to_gguf(const Globals& globals, const ConvertOptions& options, Counter& counter) {
@@ -64,8 +65,7 @@ Status to_gguf(const Globals& globals, const ConvertOptions& options, Counter& c
   }
   VOLTA_TRY(const auto type, gguf_type(options.type.value_or("f32")));
   VOLTA_TRY(const ModelSource source, open_model(options.in, interrupted));
-  VOLTA_TRY(const bool complete,
-            folder_to_gguf(source.path(), options.out, type, globals.force, counter));
+  VOLTA_TRY(const bool complete, folder_to_gguf(source, options.out, type, globals.force, counter));
   if (!complete) {
     note("the tokenizer is stored as tokenizer.json only: other programs may not read it\n");
   }

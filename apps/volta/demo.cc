@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -153,7 +154,7 @@ void add_demo(Command& app, Globals& globals, Action& action) {
   command
       ->add_option("--steps", options->steps,
                    "updates (default: about a minute of them on two fast cores)")
-      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, kMaxPlausibleCount));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return demo(globals, *options); };
   });

@@ -434,7 +434,7 @@ void add_generate(Command& app, Globals& globals, Action& action) {
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
-                      "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}; - for "
+                      "prompts, one per line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}; - for "
                       "standard input");
   command
       ->add_option("-n,--tokens", options->tokens,

@@ -172,23 +172,23 @@ class MessageReader {
     if (sequence == "200~") return paste();
     if (sequence == "A") return go(-1);
     if (sequence == "B") return go(1);
-    struct Named {
+    struct KeyCommand {
       std::string_view sequence;
       void (MessageEditor::*run)();
     };
-    constexpr auto kNamed = std::to_array<Named>({{"C", &MessageEditor::right},
-                                                  {"D", &MessageEditor::left},
-                                                  {"H", &MessageEditor::home},
-                                                  {"F", &MessageEditor::end},
-                                                  {"1~", &MessageEditor::home},
-                                                  {"7~", &MessageEditor::home},
-                                                  {"4~", &MessageEditor::end},
-                                                  {"8~", &MessageEditor::end},
-                                                  {"3~", &MessageEditor::erase_right},
-                                                  {"1;5C", &MessageEditor::word_right},
-                                                  {"1;5D", &MessageEditor::word_left}});
-    const auto found = std::ranges::find(kNamed, sequence, &Named::sequence);
-    if (found != kNamed.end()) (editor_.*found->run)();
+    constexpr auto kKeys = std::to_array<KeyCommand>({{"C", &MessageEditor::right},
+                                                      {"D", &MessageEditor::left},
+                                                      {"H", &MessageEditor::home},
+                                                      {"F", &MessageEditor::end},
+                                                      {"1~", &MessageEditor::home},
+                                                      {"7~", &MessageEditor::home},
+                                                      {"4~", &MessageEditor::end},
+                                                      {"8~", &MessageEditor::end},
+                                                      {"3~", &MessageEditor::erase_right},
+                                                      {"1;5C", &MessageEditor::word_right},
+                                                      {"1;5D", &MessageEditor::word_left}});
+    const auto found = std::ranges::find(kKeys, sequence, &KeyCommand::sequence);
+    if (found != kKeys.end()) (editor_.*found->run)();
   }
 
   // Pasted text, in which no key means anything.

@@ -161,8 +161,8 @@ CleanText clean_paste(std::string_view pasted) {
       ++i;
       continue;
     }
-    const bool kept = (point->value >= ' ' && c != '\x7f') || c == '\n' || c == '\t';
-    if (kept) clean.text += pasted.substr(i, static_cast<std::size_t>(point->length));
+    const bool printable = (point->value >= ' ' && c != '\x7f') || c == '\n' || c == '\t';
+    if (printable) clean.text += pasted.substr(i, static_cast<std::size_t>(point->length));
     i += static_cast<std::size_t>(point->length);
   }
   return clean;

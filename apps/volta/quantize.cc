@@ -142,8 +142,8 @@ Status quantize(const Globals& globals, const QuantizeOptions& options) {
     progress.show([&] { return fmt::format("{}/{} {}", done, tensors, tensor.name); });
     return !interrupted();
   };
-  auto tensors = quantize_model(source.path(), options.out, format, *session.device(), on_tensor,
-                                globals.force);
+  auto tensors =
+      quantize_model(source, options.out, format, *session.device(), on_tensor, globals.force);
   progress.erase();
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {

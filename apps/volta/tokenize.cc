@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/file_ops.h"
 #include "base/json.h"
@@ -45,10 +46,10 @@ struct TrainOptions {
 // A tokenizer.json, a folder with one (it needs no model), or any model.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   VOLTA_TRY(const std::string place, find_model_path(path));
-  const bool is_file = place.ends_with(".json") || is_gguf_path(place);
-  if (!is_file && !path_exists(place)) return no_model_folder(place);
   const bool is_model =
       is_directory(place) ? !path_exists(join_path(place, "tokenizer.json")) : is_gguf_path(place);
+  const bool may_be_missing = is_model || place.ends_with(".json");  // Opening it then fails.
+  if (!may_be_missing && !path_exists(place)) return no_model_folder(place);
   if (!is_model) return load_tokenizer(place, interrupted);
   VOLTA_TRY(const ModelSource source, open_model(place, interrupted));
   return source.tokenizer(interrupted);
@@ -132,9 +133,9 @@ Status check_folder(const std::string& path) {
   for (std::string place = path; !path_exists(place); place = parent_path(place)) {
     missing.push_back(place);
   }
-  const Status made = create_directories(path);
+  const Status created = create_directories(path);
   for (const std::string& place : missing) file_ops().rmdir(place);
-  return made;
+  return created;
 }
 
 Status train(const Globals& globals, const TrainOptions& options) {
@@ -204,7 +205,7 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
       ->not_a_stream();
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
-      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, kMaxPlausibleCount));
   command
       ->add_option("--special", training.special_tokens,
                    "a special token; may be repeated (default <|endoftext|>)")

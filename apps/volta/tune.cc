@@ -206,7 +206,7 @@ Status tune_matmul(const Globals& globals, const TuneOptions& options) {
                     .file = cache.path(),
                     .shapes = {}};
   std::size_t number = 0;
-  Status kept;
+  Status stored;
   for (const ShapeToTune& wanted : shapes) {
     const cpu::MatMulShape& shape = wanted.shape;
     const std::string name = fmt::format("[{}/{}] {}", ++number, shapes.size(), name_of(shape));
@@ -222,14 +222,14 @@ Status tune_matmul(const Globals& globals, const TuneOptions& options) {
                       report.shapes.size(), shapes.size())));
     }
     if (!tuned) return std::unexpected(std::move(tuned).error());
-    kept = cache.add({&tuned->entry, 1});
+    stored = cache.add({&tuned->entry, 1});
     report.shapes.push_back(*std::move(tuned));
-    if (!kept) break;  // Later results could not be stored either.
+    if (!stored) break;  // Later results could not be stored either.
   }
-  if (!kept) report.file.clear();
+  if (!stored) report.file.clear();
   VOLTA_TRY(print_report(report, output));
-  if (kept) return {};
-  return std::unexpected(std::move(kept).error().with_context(
+  if (stored) return {};
+  return std::unexpected(std::move(stored).error().with_context(
       fmt::format("measured, but not kept: {}", name_of(report.shapes.back().entry.shape))));
 }
 

@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "command.h"
 #include "formats/adapter.h"
-#include "formats/gguf/gguf_file.h"
 #include "formats/hub_cache.h"
 #include "formats/model_check.h"
 #include "formats/model_source.h"
@@ -48,9 +47,8 @@ struct Verified {
 // first), or both.
 Result<std::vector<std::string>> folders_of(const std::string& path) {
   std::vector<std::string> folders;
-  if (is_gguf_path(path) || path_exists(join_path(path, "config.json"))) folders.push_back(path);
-  if (is_gguf_path(path)) return folders;
-  if (!is_directory(path)) return std::vector{path};  // check_model() reports the error.
+  if (!is_directory(path)) return std::vector{path};  // A .gguf file, or check_model()'s error.
+  if (path_exists(join_path(path, "config.json"))) folders.push_back(path);
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
   const bool empty_run =
@@ -106,7 +104,7 @@ Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool&
 
 // Adds the problems of the folder of a run itself, before those of its checkpoints.
 Status check_run(const std::string& path, std::vector<Verified>& folders) {
-  if (is_gguf_path(path) || !is_directory(path)) return {};
+  if (!is_directory(path)) return {};
   VOLTA_TRY(const auto errors, check_run_folder(path));
   if (errors.empty()) return {};
   auto own = std::ranges::find(folders, path, &Verified::path);
@@ -155,9 +153,9 @@ Status check_bases(const Globals& globals, const VerifyOptions& options,
 // One line about a finding. Adds the file if the message does not name it already, as most messages
 // of the library do.
 std::string line(const std::string& folder, const Finding& finding) {
-  const bool gguf = is_gguf_path(folder);
-  const bool named = finding.what.find(gguf ? folder : folder + "/") != std::string::npos;
-  const std::string file = gguf ? folder : join_path(folder, finding.where);
+  const bool is_file = !is_directory(folder);  // A .gguf file.
+  const bool named = finding.what.find(is_file ? folder : folder + "/") != std::string::npos;
+  const std::string file = is_file ? folder : join_path(folder, finding.where);
   return named ? finding.what : fmt::format("{}: {}", file, finding.what);
 }
 

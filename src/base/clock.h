@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cstdint>
 
-namespace [[gnu::visibility("default")]] volta {
+namespace volta {
 
 /// Nanoseconds since an arbitrary fixed time in the past.
-inline int64_t monotonic_nanoseconds() {
+inline std::int64_t monotonic_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();

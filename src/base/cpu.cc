@@ -33,18 +33,18 @@ std::string read_kernel_file(const std::string& path) {
   std::string text;
   std::array<std::byte, 4096> block;
   for (;;) {
-    const Result<int64_t> bytes = read_up_to(file->get(), block, path);
+    const Result<std::int64_t> bytes = read_up_to(file->get(), block, path);
     if (!bytes) return {};
-    std::ranges::transform(std::span(block).first(static_cast<size_t>(*bytes)),
+    std::ranges::transform(std::span(block).first(static_cast<std::size_t>(*bytes)),
                            std::back_inserter(text),
                            [](std::byte byte) { return static_cast<char>(byte); });
-    if (*bytes < static_cast<int64_t>(block.size())) return text;
+    if (*bytes < static_cast<std::int64_t>(block.size())) return text;
   }
 }
 
 // Returns the part of `text` up to `separator`, and removes it and the separator from `text`.
 std::string_view take_until(std::string_view& text, char separator) {
-  const size_t end = std::min(text.find(separator), text.size());
+  const std::size_t end = std::min(text.find(separator), text.size());
   const std::string_view head = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
   return head;
@@ -52,7 +52,7 @@ std::string_view take_until(std::string_view& text, char separator) {
 
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n";
-  const size_t begin = text.find_first_not_of(kSpace);
+  const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
@@ -77,9 +77,9 @@ std::optional<double> quota_of_group(const std::string& folder, bool v2) {
 }
 
 // A limit of a group in bytes; nothing if there is no limit ("max").
-std::optional<int64_t> read_bytes(const std::string& folder, std::string_view file) {
-  const Result<int64_t> bytes =
-      parse_int<int64_t>(trim(read_kernel_file(join_path(folder, file))), "limit", 0);
+std::optional<std::int64_t> read_bytes(const std::string& folder, std::string_view file) {
+  const Result<std::int64_t> bytes =
+      parse_int<std::int64_t>(trim(read_kernel_file(join_path(folder, file))), "limit", 0);
   return bytes ? std::optional(*bytes) : std::nullopt;
 }
 
@@ -140,7 +140,7 @@ std::string_view find_field(std::string_view text, std::string_view key) {
 // The number of CPUs in the affinity mask. The kernel rejects a mask that is shorter than its own.
 // The length of the kernel's mask is unknown, so longer ones are tried in turn.
 int affinity_cpu_count() {
-  for (size_t sets = 1; sets <= 1024; sets *= 2) {
+  for (std::size_t sets = 1; sets <= 1024; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);  // Each has CPU_SETSIZE (1024) CPUs.
     if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
       int count = 0;
@@ -153,12 +153,12 @@ int affinity_cpu_count() {
 }
 
 // "32K" or "2M" in bytes; 0 if the text is invalid.
-int64_t parse_cache_size(std::string_view text) {
-  int64_t unit = 1;
-  if (text.ends_with('K')) unit = int64_t{1} << 10;
-  if (text.ends_with('M')) unit = int64_t{1} << 20;
+std::int64_t parse_cache_size(std::string_view text) {
+  std::int64_t unit = 1;
+  if (text.ends_with('K')) unit = std::int64_t{1} << 10;
+  if (text.ends_with('M')) unit = std::int64_t{1} << 20;
   if (unit != 1) text.remove_suffix(1);
-  return parse_int<int64_t>(text, "cache size", 0, int64_t{1} << 32).value_or(0) * unit;
+  return parse_int<std::int64_t>(text, "cache size", 0, std::int64_t{1} << 32).value_or(0) * unit;
 }
 
 void read_caches(CpuInfo& info) {
@@ -169,7 +169,7 @@ void read_caches(CpuInfo& info) {
     if (level.empty()) return;
     if (trim(read_kernel_file(folder + "type")) == "Instruction") continue;
     const std::string size = read_kernel_file(folder + "size");
-    const int64_t bytes = parse_cache_size(trim(size));
+    const std::int64_t bytes = parse_cache_size(trim(size));
     if (trim(level) == "1") info.l1d_bytes = bytes;
     if (trim(level) == "2") info.l2_bytes = bytes;
     if (trim(level) == "3") info.l3_bytes = bytes;
@@ -185,12 +185,12 @@ std::optional<double> cgroup_cpu_quota(const std::string& cgroup_root,
 
 MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_view proc_cgroup) {
   MemoryLimits limits;
-  limits.memory = tightest_limit<int64_t>(
+  limits.memory = tightest_limit<std::int64_t>(
       cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
         return read_bytes(folder, v2 ? "memory.max" : "memory.limit_in_bytes");
       });
   // Version 1 has no separate limit of swap.
-  limits.swap = tightest_limit<int64_t>(
+  limits.swap = tightest_limit<std::int64_t>(
       cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
         return v2 ? read_bytes(folder, "memory.swap.max") : std::nullopt;
       });
@@ -201,41 +201,42 @@ MemoryLimits cgroup_memory_limits() {
   return cgroup_memory_limits("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
 }
 
-int64_t usable_memory_bytes(const MemoryLimits& limits, int64_t memory, int64_t swap) {
+std::int64_t usable_memory_bytes(const MemoryLimits& limits, std::int64_t memory,
+                                 std::int64_t swap) {
   return std::min(memory, limits.memory.value_or(memory)) +
          std::min(swap, limits.swap.value_or(swap));
 }
 
-int64_t usable_memory_bytes() {
+std::int64_t usable_memory_bytes() {
   static const MemoryLimits limits = cgroup_memory_limits();
   struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return limits.memory.value_or(std::numeric_limits<int64_t>::max());
+  if (sysinfo(&info) != 0) return limits.memory.value_or(std::numeric_limits<std::int64_t>::max());
   const auto bytes = [&](unsigned long units) {
-    return static_cast<int64_t>(units) * info.mem_unit;
+    return static_cast<std::int64_t>(units) * info.mem_unit;
   };
   return usable_memory_bytes(limits, bytes(info.totalram), bytes(info.totalswap));
 }
 
-int64_t memory_left_bytes() {
-  const auto bytes = [](std::string_view text, int64_t unit) {
-    return parse_int<int64_t>(text, "bytes", 0, int64_t{1} << 50).value_or(0) * unit;
+std::int64_t memory_left_bytes() {
+  const auto bytes = [](std::string_view text, std::int64_t unit) {
+    return parse_int<std::int64_t>(text, "bytes", 0, std::int64_t{1} << 50).value_or(0) * unit;
   };
   // Pages: total, resident, and of these those of files and shared memory.
   const std::string counts = read_kernel_file("/proc/self/statm");
   std::string_view rest = counts;
   take_until(rest, ' ');
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t resident = bytes(take_until(rest, ' '), page);
-  const int64_t own = resident - bytes(take_until(rest, ' '), page);
-  const int64_t left = usable_memory_bytes() - own;
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  const std::int64_t resident = bytes(take_until(rest, ' '), page);
+  const std::int64_t own = resident - bytes(take_until(rest, ' '), page);
+  const std::int64_t left = usable_memory_bytes() - own;
 
   const std::string machine = read_kernel_file("/proc/meminfo");
   const auto kilobytes = [&](std::string_view key) {
     std::string_view value = find_field(machine, key);  // "12345 kB"
     return bytes(take_until(value, ' '), 1024);
   };
-  const int64_t free = kilobytes("MemAvailable") + kilobytes("SwapFree");
-  return std::max<int64_t>(0, free == 0 ? left : std::min(left, free));
+  const std::int64_t free = kilobytes("MemAvailable") + kilobytes("SwapFree");
+  return std::max<std::int64_t>(0, free == 0 ? left : std::min(left, free));
 }
 
 std::optional<double> cgroup_cpu_quota() {
@@ -251,7 +252,7 @@ void leave_cpu(int cpu) {
   using Word = unsigned long;
   auto words = std::bit_cast<std::array<Word, sizeof(all) / sizeof(Word)>>(all);
   constexpr int kBits = 8 * sizeof(Word);
-  words[static_cast<size_t>(cpu / kBits)] &= ~(Word{1} << cpu % kBits);
+  words[static_cast<std::size_t>(cpu / kBits)] &= ~(Word{1} << cpu % kBits);
   const auto others = std::bit_cast<cpu_set_t>(words);
   if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
   sched_setaffinity(0, sizeof(all), &all);
@@ -279,14 +280,15 @@ CpuInfo cpu_info() {
   }
   read_caches(info);
   info.online_cpus = static_cast<int>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
-  info.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return info;
 }
 
-int64_t peak_rss_bytes() {
+std::int64_t peak_rss_bytes() {
   const std::string text = read_kernel_file("/proc/self/status");
   std::string_view value = find_field(text, "VmHWM");  // "12345 kB"
-  return parse_int<int64_t>(take_until(value, ' '), "VmHWM", 0, int64_t{1} << 50).value_or(0) *
+  return parse_int<std::int64_t>(take_until(value, ' '), "VmHWM", 0, std::int64_t{1} << 50)
+             .value_or(0) *
          1024;
 }
 

@@ -34,8 +34,8 @@ std::optional<double> cgroup_cpu_quota();
 
 /// The memory limits of a process's cgroups (v1 or v2) in bytes; nothing if there is no limit.
 struct MemoryLimits {
-  std::optional<int64_t> memory;
-  std::optional<int64_t> swap;
+  std::optional<std::int64_t> memory;
+  std::optional<std::int64_t> swap;
 };
 /// The smallest limits of the cgroups and their ancestors. The arguments are those of
 /// cgroup_cpu_quota.
@@ -45,27 +45,28 @@ MemoryLimits cgroup_memory_limits();
 
 /// The bytes of memory and swap together that a process with these limits may use on a machine with
 /// `memory` and `swap` bytes.
-int64_t usable_memory_bytes(const MemoryLimits& limits, int64_t memory, int64_t swap);
+std::int64_t usable_memory_bytes(const MemoryLimits& limits, std::int64_t memory,
+                                 std::int64_t swap);
 /// The same for this process on this machine.
-int64_t usable_memory_bytes();
+std::int64_t usable_memory_bytes();
 /// The bytes that this process can still allocate: usable_memory_bytes() minus what it uses now,
 /// and at most what the machine has free, with swap. Mapped files and cached files count as free.
-int64_t memory_left_bytes();
+std::int64_t memory_left_bytes();
 
 /// The CPUs of this machine, for reports. An unknown model is "unknown", an unknown size 0.
 struct CpuInfo {
   std::string model;  ///< The vendor's name for it.
   std::vector<std::string>
-      flags;                 ///< Those that matter to kernels: avx2, fma, avx512f, amx_bf16, ...
-  int64_t l1d_bytes = 0;     ///< Per core.
-  int64_t l2_bytes = 0;      ///< Per core.
-  int64_t l3_bytes = 0;      ///< Per cluster.
-  int online_cpus = 0;       ///< Of the whole machine, without regard to quotas.
-  int64_t memory_bytes = 0;  ///< Physical memory of the machine, without regard to limits.
+      flags;                   ///< Those that matter to kernels: avx2, fma, avx512f, amx_bf16, ...
+  std::int64_t l1d_bytes = 0;  ///< Per core.
+  std::int64_t l2_bytes = 0;   ///< Per core.
+  std::int64_t l3_bytes = 0;   ///< Per cluster.
+  int online_cpus = 0;         ///< Of the whole machine, without regard to quotas.
+  std::int64_t memory_bytes = 0;  ///< Physical memory of the machine, without regard to limits.
 };
 CpuInfo cpu_info();
 
 /// The peak of this process's physical memory (VmHWM), in bytes; 0 if unknown.
-int64_t peak_rss_bytes();
+std::int64_t peak_rss_bytes();
 
 }  // namespace volta

@@ -24,16 +24,17 @@ namespace volta {
 
 namespace {
 
-constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // The unit of reading and of write-back.
+constexpr std::size_t kWriterBufferBytes = std::size_t{256} << 10;
+constexpr std::int64_t kPieceBytes = std::int64_t{16}
+                                     << 20;  // The unit of reading and of write-back.
 
 struct OpenedFile {
   Descriptor fd;
-  int64_t size;
+  std::int64_t size;
 };
 
-Result<int64_t> regular_file_size(const struct stat& info, const std::string& path) {
-  if (S_ISREG(info.st_mode)) return int64_t{info.st_size};
+Result<std::int64_t> regular_file_size(const struct stat& info, const std::string& path) {
+  if (S_ISREG(info.st_mode)) return std::int64_t{info.st_size};
   return fail(ErrorCode::kInvalidFile,
               fmt::format("'{}' is {}, not a regular file", path,
                           S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe"));
@@ -41,11 +42,11 @@ Result<int64_t> regular_file_size(const struct stat& info, const std::string& pa
 
 // Opens a regular file of at most max_bytes for reading. O_NONBLOCK prevents waiting for the other
 // end of a named pipe.
-Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
+Result<OpenedFile> open_to_read(const std::string& path, std::int64_t max_bytes) {
   VOLTA_TRY(Descriptor fd, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
-  VOLTA_TRY(const int64_t size, regular_file_size(info, path));
+  VOLTA_TRY(const std::int64_t size, regular_file_size(info, path));
   if (size > max_bytes) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("'{}' has {} bytes, more than the {} allowed", path, size, max_bytes));
@@ -54,12 +55,12 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
 }
 
 // Checks the number of bytes that were read of a file.
-Status check_read(const OpenedFile& file, int64_t n, const std::string& path) {
+Status check_read(const OpenedFile& file, std::int64_t n, const std::string& path) {
   // Some files of the system, for example in /proc, report a size of 0 but are not empty.
   std::array<std::byte, 1> more = {};
   const bool claims_nothing = n == 0 && file.size == 0;
-  VOLTA_TRY(const int64_t rest,
-            claims_nothing ? read_up_to(file.fd.get(), more, path) : int64_t{0});
+  VOLTA_TRY(const std::int64_t rest,
+            claims_nothing ? read_up_to(file.fd.get(), more, path) : std::int64_t{0});
   if (rest > 0) {
     return fail(
         ErrorCode::kInvalidFile,
@@ -73,15 +74,15 @@ Status check_read(const OpenedFile& file, int64_t n, const std::string& path) {
 
 }  // namespace
 
-Result<HeapArray<std::byte>> read_binary_file(const std::string& path, int64_t max_bytes) {
+Result<HeapArray<std::byte>> read_binary_file(const std::string& path, std::int64_t max_bytes) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
   VOLTA_TRY(auto bytes, try_make_array<std::byte>(file.size));
-  VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), bytes.span(), path));
+  VOLTA_TRY(const std::int64_t n, read_up_to(file.fd.get(), bytes.span(), path));
   VOLTA_TRY(check_read(file, n, path));
   return bytes;
 }
 
-Result<std::string> read_text_file(const std::string& path, int64_t max_bytes,
+Result<std::string> read_text_file(const std::string& path, std::int64_t max_bytes,
                                    const Interruption& interrupted) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
   // A std::string cannot report a failed allocation as an Error, so this first tries to allocate a
@@ -90,15 +91,16 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes,
     return std::unexpected(std::move(probe).error().with_context(fmt::format("'{}'", path)));
   }
   std::string text;
-  text.reserve(static_cast<size_t>(file.size));
-  int64_t n = 0;
-  for (int64_t begin = 0; begin < file.size && n == begin; begin = std::ssize(text)) {
+  text.reserve(static_cast<std::size_t>(file.size));
+  std::int64_t n = 0;
+  for (std::int64_t begin = 0; begin < file.size && n == begin; begin = std::ssize(text)) {
     if (interrupted && interrupted()) {
       return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading '{}'", path));
     }
-    text.resize(static_cast<size_t>(std::min(begin + kPieceBytes, file.size)));
-    const auto piece = std::span(text).subspan(static_cast<size_t>(begin));
-    VOLTA_TRY(const int64_t read, read_up_to(file.fd.get(), std::as_writable_bytes(piece), path));
+    text.resize(static_cast<std::size_t>(std::min(begin + kPieceBytes, file.size)));
+    const auto piece = std::span(text).subspan(static_cast<std::size_t>(begin));
+    VOLTA_TRY(const std::int64_t read,
+              read_up_to(file.fd.get(), std::as_writable_bytes(piece), path));
     n += read;
   }
   VOLTA_TRY(check_read(file, n, path));
@@ -106,7 +108,7 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes,
 }
 
 Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
-                                                           int64_t max_bytes) {
+                                                           std::int64_t max_bytes) {
   auto text = read_text_file(path, max_bytes);
   if (text) return *std::move(text);
   if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
@@ -236,7 +238,7 @@ void FileWriter::abandon() {
 
 Status FileWriter::write(std::span<const std::byte> bytes) {
   VOLTA_TRY(check_open());
-  size_ += static_cast<int64_t>(bytes.size());
+  size_ += static_cast<std::int64_t>(bytes.size());
   if (buffer_.size() + bytes.size() > kWriterBufferBytes) VOLTA_TRY(flush());
   if (bytes.size() <= kWriterBufferBytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -249,10 +251,10 @@ Status FileWriter::write(std::span<const std::byte> bytes) {
 Status FileWriter::hand_over(std::span<const std::byte> bytes) {
   Status status;
   while (status && !bytes.empty()) {
-    const auto room = static_cast<size_t>(kPieceBytes - (handed_over_ - piece_begin_));
+    const auto room = static_cast<std::size_t>(kPieceBytes - (handed_over_ - piece_begin_));
     const auto part = bytes.first(std::min(bytes.size(), room));
     status = write_all(fd_, part, path_);
-    handed_over_ += static_cast<int64_t>(part.size());
+    handed_over_ += static_cast<std::int64_t>(part.size());
     if (status && part.size() == room) status = write_back_piece();
     bytes = bytes.subspan(part.size());
   }
@@ -264,7 +266,7 @@ Status FileWriter::hand_over(std::span<const std::byte> bytes) {
 // never idle.
 Status FileWriter::write_back_piece() {
   VOLTA_TRY(begin_write_back(fd_, piece_begin_, kPieceBytes, path_));
-  const int64_t before = piece_begin_ - kPieceBytes;
+  const std::int64_t before = piece_begin_ - kPieceBytes;
   piece_begin_ += kPieceBytes;
   return before < 0 ? Status() : finish_write_back(fd_, before, kPieceBytes, path_);
 }
@@ -290,8 +292,8 @@ Status FileWriter::close() {
   return Descriptor(std::exchange(fd_, -1)).close(path_);
 }
 
-Status truncate_file(const std::string& path, int64_t size) {
-  VOLTA_TRY(const int64_t old_size, file_size(path));
+Status truncate_file(const std::string& path, std::int64_t size) {
+  VOLTA_TRY(const std::int64_t old_size, file_size(path));
   if (size < 0 || size > old_size) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("cannot cut '{}' of {} bytes to {}", path, old_size, size));
@@ -346,16 +348,16 @@ Status fsync_renamed(const std::string& to) {
                                                          to)));
 }
 
-Result<int64_t> file_size(const std::string& path) {
+Result<std::int64_t> file_size(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return fail_system("examine", path, errno);
   return regular_file_size(info, path);
 }
 
-Result<int64_t> free_bytes(const std::string& path) {
+Result<std::int64_t> free_bytes(const std::string& path) {
   struct statvfs info = {};
   if (file_ops().statvfs(path, info) != 0) return fail_system("examine", path, errno);
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
 }
 
 Status drop_cached_pages(const std::string& path) {

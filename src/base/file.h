@@ -25,22 +25,22 @@
 namespace [[gnu::visibility("default")]] volta {
 
 /// The default limit for the size of files that are read (16 GiB).
-inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
+inline constexpr std::int64_t kDefaultMaxFileBytes = std::int64_t{16} << 30;
 
 /// Reads the whole file. kNotFound if there is none; kIo if it cannot be read or shrinks while it
 /// is read; kInvalidFile for a folder or device, or if it is longer than `max_bytes`; kOutOfMemory
 /// if there is not enough memory.
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
-                                              int64_t max_bytes = kDefaultMaxFileBytes);
+                                              std::int64_t max_bytes = kDefaultMaxFileBytes);
 
 /// The same as text. The bytes are not checked: see find_invalid_utf8 in base/text.h. Also
 /// kInterrupted, if `interrupted`, which is asked before every 16 MiB, returns true.
 Result<std::string> read_text_file(const std::string& path,
-                                   int64_t max_bytes = kDefaultMaxFileBytes,
+                                   std::int64_t max_bytes = kDefaultMaxFileBytes,
                                    const Interruption& interrupted = {});
 /// The same; nothing if there is no such file.
 Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
-                                                           int64_t max_bytes);
+                                                           std::int64_t max_bytes);
 
 /// Checks whether a file can be renamed to this path: kIo unless there is a regular file or
 /// nothing. A symbolic link is an error, because a rename would replace the link and not its
@@ -104,11 +104,11 @@ class FileWriter {
   Status close();
 
   /// The length of the file in bytes, including buffered bytes.
-  int64_t size() const { return size_; }
+  std::int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
  private:
-  FileWriter(std::string path, int fd, int64_t size, Descriptor lock = {})
+  FileWriter(std::string path, int fd, std::int64_t size, Descriptor lock = {})
       : path_(std::move(path)),
         fd_(fd),
         size_(size),
@@ -122,16 +122,16 @@ class FileWriter {
 
   std::string path_;
   int fd_ = -1;
-  int64_t size_ = 0;
-  int64_t handed_over_ = 0;  ///< The bytes that were passed to the system.
-  int64_t piece_begin_ = 0;  ///< Write-back of all bytes before it has begun.
+  std::int64_t size_ = 0;
+  std::int64_t handed_over_ = 0;  ///< The bytes that were passed to the system.
+  std::int64_t piece_begin_ = 0;  ///< Write-back of all bytes before it has begun.
   std::vector<std::byte> buffer_;
   Descriptor lock_;  ///< The lock of a temporary file; held until destruction.
 };
 
 /// Truncates a file to `size` bytes and calls fsync. kNotFound, kIo; kInvalidArgument if the file
 /// is shorter than `size`; kInvalidFile as for open_to_change (base/descriptor.h).
-Status truncate_file(const std::string& path, int64_t size);
+Status truncate_file(const std::string& path, std::int64_t size);
 
 /// Makes renames, creations and removals inside a folder durable.
 Status fsync_directory(const std::string& path);
@@ -198,10 +198,10 @@ bool is_same_place(const std::string& a, const std::string& b);
 bool is_inside(const std::string& path, const std::string& folder);
 
 /// The regular file's size in bytes. kNotFound, kInvalidFile (a folder or device), kIo.
-Result<int64_t> file_size(const std::string& path);
+Result<std::int64_t> file_size(const std::string& path);
 
 /// The free bytes for this process on the file system of a file or folder. kNotFound, kIo.
-Result<int64_t> free_bytes(const std::string& path);
+Result<std::int64_t> free_bytes(const std::string& path);
 
 /// Advises the system to drop its cached pages of a file, so that the next read comes from the
 /// disk. File systems may keep the pages, and keep those that have not been written back.
@@ -229,5 +229,8 @@ Result<std::string> real_path(const std::string& path);
 /// The folder of a path ("." when it has none, "/" for the root), and its last component.
 std::string parent_path(std::string_view path);
 std::string file_name(std::string_view path);
+/// Whether a name that a file gives can only mean a file of that file's own folder: it is no path,
+/// neither "." nor "..", has no NUL, and is not too long for a file system.
+bool is_plain_file_name(std::string_view name);
 
 }  // namespace volta

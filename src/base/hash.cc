@@ -15,29 +15,30 @@
 
 namespace volta {
 
-uint64_t hash64(std::span<const std::byte> bytes) {
+std::uint64_t hash64(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
-uint64_t hash64(std::string_view text) { return hash64(as_bytes(text)); }
-uint64_t hash64(std::string_view text, uint64_t seed) {
+std::uint64_t hash64(std::string_view text) { return hash64(as_bytes(text)); }
+std::uint64_t hash64(std::string_view text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-uint64_t random_seed() {
-  uint64_t seed = 0;
+std::uint64_t random_seed() {
+  std::uint64_t seed = 0;
   // If the kernel has no random numbers yet, the seed is the clock alone, which the author of a
   // file cannot know.
   if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0) seed = 0;
-  return seed ^ static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  return seed ^
+         static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
-                               FunctionRef<bool(int64_t done)> go_on) {
-  constexpr size_t kPiece = size_t{32} << 20;
+std::optional<std::uint64_t> hash64(std::span<const std::byte> bytes,
+                                    FunctionRef<bool(std::int64_t done)> go_on) {
+  constexpr std::size_t kPiece = std::size_t{32} << 20;
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
-  for (size_t done = 0; done < bytes.size(); done += kPiece) {
-    if (!go_on(static_cast<int64_t>(done))) return std::nullopt;
+  for (std::size_t done = 0; done < bytes.size(); done += kPiece) {
+    if (!go_on(static_cast<std::int64_t>(done))) return std::nullopt;
     const auto piece = bytes.subspan(done, std::min(kPiece, bytes.size() - done));
     XXH3_64bits_update(&state, piece.data(), piece.size());
   }
@@ -46,22 +47,22 @@ std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
 
 // The file is read, not taken from its mapping: a mapped hole of a file in memory (tmpfs) takes
 // memory as soon as it is touched, so that a sparse file could fill it.
-Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on,
-                           FunctionRef<void(std::span<const std::byte> piece)> read) {
-  constexpr int64_t kPiece = int64_t{4} << 20;
+Result<std::uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(std::int64_t done)> go_on,
+                                FunctionRef<void(std::span<const std::byte> piece)> read) {
+  constexpr std::int64_t kPiece = std::int64_t{4} << 20;
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   if (file.size() > 0) {
     VOLTA_TRY(const Descriptor fd, open_file(file.path(), O_RDONLY | O_NONBLOCK, "open"));
     VOLTA_TRY(auto buffer, try_make_array<std::byte>(std::min(kPiece, file.size())));
-    for (int64_t done = 0; done < file.size(); done += kPiece) {
+    for (std::int64_t done = 0; done < file.size(); done += kPiece) {
       VOLTA_TRY(file.check_unchanged());
       if (!go_on(done)) {
         return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", file.path()));
       }
       const auto piece =
-          buffer.span().first(static_cast<size_t>(std::min(kPiece, file.size() - done)));
-      VOLTA_TRY(const int64_t size, read_up_to(fd.get(), piece, file.path()));
+          buffer.span().first(static_cast<std::size_t>(std::min(kPiece, file.size() - done)));
+      VOLTA_TRY(const std::int64_t size, read_up_to(fd.get(), piece, file.path()));
       if (size < std::ssize(piece)) {
         VOLTA_TRY(file.check_unchanged());
         return fail(ErrorCode::kInvalidFile,
@@ -75,10 +76,11 @@ Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done
   return XXH3_64bits_digest(&state);
 }
 
-Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on) {
+Result<std::uint64_t> hash_file(const MappedFile& file,
+                                FunctionRef<bool(std::int64_t done)> go_on) {
   return hash_file(file, go_on, [](std::span<const std::byte>) {});
 }
 
-std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 }  // namespace volta

@@ -34,8 +34,8 @@ JsonWriter& JsonWriter::value(float number) {
   return std::isfinite(number) ? raw(fmt::format("{}", number)) : null();
 }
 
-JsonWriter& JsonWriter::integer(int64_t number) { return raw(fmt::format("{}", number)); }
-JsonWriter& JsonWriter::integer(uint64_t number) { return raw(fmt::format("{}", number)); }
+JsonWriter& JsonWriter::integer(std::int64_t number) { return raw(fmt::format("{}", number)); }
+JsonWriter& JsonWriter::integer(std::uint64_t number) { return raw(fmt::format("{}", number)); }
 JsonWriter& JsonWriter::null() { return raw("null"); }
 
 JsonWriter& JsonWriter::raw(std::string_view json) {
@@ -73,7 +73,7 @@ void JsonWriter::before_value() {
 void JsonWriter::new_line() {
   if (indent_ <= 0) return;
   text_ += '\n';
-  text_.append(has_values_.size() * static_cast<size_t>(indent_), ' ');
+  text_.append(has_values_.size() * static_cast<std::size_t>(indent_), ' ');
 }
 
 namespace {
@@ -81,10 +81,10 @@ namespace {
 // The number of bytes at the start of invalid UTF-8 that one U+FFFD stands for: as many as begin a
 // character (as in Python, Rust and the Unicode standard), at least one. Behind its second byte, a
 // character can always be completed by bytes of 0x80.
-size_t invalid_length(std::string_view text) {
-  for (size_t length = std::min<size_t>(text.size(), 3); length > 1; --length) {
+std::size_t invalid_length(std::string_view text) {
+  for (std::size_t length = std::min<std::size_t>(text.size(), 3); length > 1; --length) {
     const auto completed = decode_utf8(std::string(text.substr(0, length)) + "\x80\x80");
-    if (completed && static_cast<size_t>(completed->length) > length) return length;
+    if (completed && static_cast<std::size_t>(completed->length) > length) return length;
   }
   return 1;
 }
@@ -96,7 +96,7 @@ void JsonWriter::append_string(std::string_view text) {
   while (!text.empty()) {
     const std::optional<CodePoint> point = decode_utf8(text);
     const std::string_view bytes =
-        text.substr(0, point ? static_cast<size_t>(point->length) : invalid_length(text));
+        text.substr(0, point ? static_cast<std::size_t>(point->length) : invalid_length(text));
     text.remove_prefix(bytes.size());
     if (!point) {
       append_utf8(text_, 0xFFFD);
@@ -108,7 +108,7 @@ void JsonWriter::append_string(std::string_view text) {
     } else if (point->value == '\t') {
       text_ += "\\t";
     } else if (point->value < 0x20) {
-      text_ += fmt::format("\\u{:04x}", static_cast<uint32_t>(point->value));
+      text_ += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(point->value));
     } else {
       text_ += bytes;
     }
@@ -150,7 +150,7 @@ namespace {
 bool add_steps(const JsonValue& from, const JsonValue* wanted, std::string& path) {
   if (&from == wanted) return true;
   if (const JsonValue::Array* array = from.if_array()) {
-    for (size_t i = 0; i < array->size(); ++i) {
+    for (std::size_t i = 0; i < array->size(); ++i) {
       if (!add_steps((*array)[i], wanted, path)) continue;
       path.insert(0, fmt::format("[{}]", i));
       return true;
@@ -212,8 +212,8 @@ Result<bool> JsonRef::as_bool() const {
   return wrong_type("a boolean");
 }
 
-Result<int64_t> JsonRef::as_int(int64_t min, int64_t max) const {
-  const int64_t* number = value_->if_int();
+Result<std::int64_t> JsonRef::as_int(std::int64_t min, std::int64_t max) const {
+  const std::int64_t* number = value_->if_int();
   if (number == nullptr) return wrong_type("an integer");
   if (*number >= min && *number <= max) return *number;
   return fail(ErrorCode::kInvalidFile,
@@ -224,7 +224,7 @@ Result<double> JsonRef::as_float(double min, double max) const {
   double number = 0;
   if (const double* d = value_->if_double()) {
     number = *d;
-  } else if (const int64_t* i = value_->if_int()) {
+  } else if (const std::int64_t* i = value_->if_int()) {
     number = static_cast<double>(*i);
   } else {
     return wrong_type("a number");
@@ -244,7 +244,8 @@ Result<bool> JsonRef::get_bool(std::string_view key) const {
   return found.as_bool();
 }
 
-Result<int64_t> JsonRef::get_int(std::string_view key, int64_t min, int64_t max) const {
+Result<std::int64_t> JsonRef::get_int(std::string_view key, std::int64_t min,
+                                      std::int64_t max) const {
   VOLTA_TRY(const JsonRef found, member(key));
   return found.as_int(min, max);
 }
@@ -264,8 +265,8 @@ Result<bool> JsonRef::get_bool_or(std::string_view key, bool fallback) const {
   return found ? found->as_bool() : fallback;
 }
 
-Result<int64_t> JsonRef::get_int_or(std::string_view key, int64_t fallback, int64_t min,
-                                    int64_t max) const {
+Result<std::int64_t> JsonRef::get_int_or(std::string_view key, std::int64_t fallback,
+                                         std::int64_t min, std::int64_t max) const {
   VOLTA_TRY(const std::optional<JsonRef> found, optional_member(key));
   return found ? found->as_int(min, max) : fallback;
 }

@@ -48,9 +48,9 @@ class JsonWriter {
   template <std::integral T>
   JsonWriter& value(T number) {
     if constexpr (std::signed_integral<T>) {
-      return integer(static_cast<int64_t>(number));
+      return integer(static_cast<std::int64_t>(number));
     } else {
-      return integer(static_cast<uint64_t>(number));
+      return integer(static_cast<std::uint64_t>(number));
     }
   }
   JsonWriter& null();
@@ -69,8 +69,8 @@ class JsonWriter {
  private:
   JsonWriter& open(char bracket);
   JsonWriter& close(char bracket);
-  JsonWriter& integer(int64_t number);
-  JsonWriter& integer(uint64_t number);
+  JsonWriter& integer(std::int64_t number);
+  JsonWriter& integer(std::uint64_t number);
   void before_value();
   void new_line();
   void append_string(std::string_view text);
@@ -97,7 +97,7 @@ class JsonValue {
   /// The value, or null if it has another type. Numbers without fraction and exponent that fit into
   /// int64_t are integers; all others are doubles.
   const bool* if_bool() const { return std::get_if<bool>(&data_); }
-  const int64_t* if_int() const { return std::get_if<int64_t>(&data_); }
+  const std::int64_t* if_int() const { return std::get_if<std::int64_t>(&data_); }
   const double* if_double() const { return std::get_if<double>(&data_); }
   const std::string* if_string() const { return std::get_if<std::string>(&data_); }
   const Array* if_array() const { return std::get_if<Array>(&data_); }
@@ -113,17 +113,17 @@ class JsonValue {
   const JsonValue* find(std::string_view key) const;
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> data_;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> data_;
 };
 
 /// The limits of a document. A document that exceeds one is an error. A value takes up to 120 bytes
 /// of memory while the document is parsed, a byte of the text up to 6, so with the default limits
 /// parsing takes less than 1 GiB, whatever the document is.
 struct JsonLimits {
-  int64_t max_bytes = int64_t{64} << 20;
-  int64_t max_values = int64_t{5} << 20;  ///< Of any type, at any depth.
-  int64_t max_array = max_values;         ///< Elements of one array.
-  int max_depth = 64;                     ///< Of nested arrays and objects.
+  std::int64_t max_bytes = std::int64_t{64} << 20;
+  std::int64_t max_values = std::int64_t{5} << 20;  ///< Of any type, at any depth.
+  std::int64_t max_array = max_values;              ///< Elements of one array.
+  int max_depth = 64;                               ///< Of nested arrays and objects.
 };
 
 /// Parses one JSON document; `what` names it in messages. kInvalidFile if it is not JSON (with the
@@ -159,8 +159,8 @@ class JsonRef {
   Result<std::vector<JsonRef>> elements() const;
 
   Result<bool> as_bool() const;
-  Result<int64_t> as_int(int64_t min = std::numeric_limits<int64_t>::min(),
-                         int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<std::int64_t> as_int(std::int64_t min = std::numeric_limits<std::int64_t>::min(),
+                              std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
   /// Integers are accepted, too.
   Result<double> as_float(double min = std::numeric_limits<double>::lowest(),
                           double max = std::numeric_limits<double>::max()) const;
@@ -168,16 +168,18 @@ class JsonRef {
 
   /// Shorthands for member(key) and a conversion.
   Result<bool> get_bool(std::string_view key) const;
-  Result<int64_t> get_int(std::string_view key, int64_t min = std::numeric_limits<int64_t>::min(),
-                          int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<std::int64_t> get_int(std::string_view key,
+                               std::int64_t min = std::numeric_limits<std::int64_t>::min(),
+                               std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
   Result<double> get_float(std::string_view key, double min = std::numeric_limits<double>::lowest(),
                            double max = std::numeric_limits<double>::max()) const;
   Result<std::string> get_string(std::string_view key) const;
   /// The same, but `fallback` if the key is missing or null.
   Result<bool> get_bool_or(std::string_view key, bool fallback) const;
-  Result<int64_t> get_int_or(std::string_view key, int64_t fallback,
-                             int64_t min = std::numeric_limits<int64_t>::min(),
-                             int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<std::int64_t> get_int_or(
+      std::string_view key, std::int64_t fallback,
+      std::int64_t min = std::numeric_limits<std::int64_t>::min(),
+      std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
   Result<double> get_float_or(std::string_view key, double fallback,
                               double min = std::numeric_limits<double>::lowest(),
                               double max = std::numeric_limits<double>::max()) const;

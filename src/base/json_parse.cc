@@ -26,9 +26,9 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr std::string_view kTooDeep = "arrays and objects are nested too deep";
-constexpr int kValuesBetweenQuestions = 4096;               // Less than a millisecond.
-constexpr size_t kBytesBetweenQuestions = size_t{1} << 20;  // As above.
-constexpr size_t kKeysBetweenQuestions = size_t{1} << 15;   // Some milliseconds.
+constexpr int kValuesBetweenQuestions = 4096;                         // Less than a millisecond.
+constexpr std::size_t kBytesBetweenQuestions = std::size_t{1} << 20;  // As above.
+constexpr std::size_t kKeysBetweenQuestions = std::size_t{1} << 15;   // Some milliseconds.
 
 Status ask(const Interruption& interrupted) {
   if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
@@ -40,14 +40,14 @@ constexpr bool begins_value(char c) { return c == ',' || c == '[' || c == '{'; }
 
 // Checks the number of values without parsing. Each value but the outermost one follows a comma or
 // an opening bracket. If the text has few of these bytes even in its strings, nothing more is read.
-Status check_number_of_values(std::string_view text, std::string_view what, int64_t max_values,
+Status check_number_of_values(std::string_view text, std::string_view what, std::int64_t max_values,
                               const Interruption& interrupted) {
   if (std::ssize(text) < max_values) return {};
   if (std::ranges::count_if(text, begins_value) < max_values) return {};
-  int64_t values = 1;
-  size_t asked_at = 0;
+  std::int64_t values = 1;
+  std::size_t asked_at = 0;
   bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (i - asked_at >= kBytesBetweenQuestions) {
       asked_at = i;
@@ -58,7 +58,7 @@ Status check_number_of_values(std::string_view text, std::string_view what, int6
     } else if (in_string) {
       if (c == '\\') ++i;
     } else if (begins_value(c)) {
-      const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+      const std::size_t next = text.find_first_not_of(" \t\r\n", i + 1);
       const bool empty = next != text.npos && (text[next] == ']' || text[next] == '}');
       values += empty ? 0 : 1;
     }
@@ -118,7 +118,7 @@ class Converter {
 
   // simdjson's size() is at most 2^24 - 1, even if there are more elements.
   Result<JsonValue> convert_array(const dom::array& array) {
-    if (static_cast<int64_t>(array.size()) > max_array_) {
+    if (static_cast<std::int64_t>(array.size()) > max_array_) {
       return fail(
           ErrorCode::kInvalidFile,
           fmt::format("{}: an array has more elements than the {} allowed", what_, max_array_));
@@ -153,13 +153,13 @@ class Converter {
 
   // Sorts parts and merges them, with a question before each.
   Status sort(std::span<std::string_view> keys) const {
-    for (size_t begin = 0; begin < keys.size(); begin += kKeysBetweenQuestions) {
+    for (std::size_t begin = 0; begin < keys.size(); begin += kKeysBetweenQuestions) {
       if (begin > 0) VOLTA_TRY(ask(interrupted_));
       std::ranges::sort(
           keys.subspan(begin).first(std::min(kKeysBetweenQuestions, keys.size() - begin)));
     }
-    for (size_t width = kKeysBetweenQuestions; width < keys.size(); width *= 2) {
-      for (size_t begin = 0; begin + width < keys.size(); begin += 2 * width) {
+    for (std::size_t width = kKeysBetweenQuestions; width < keys.size(); width *= 2) {
+      for (std::size_t begin = 0; begin + width < keys.size(); begin += 2 * width) {
         VOLTA_TRY(ask(interrupted_));
         const auto pair = keys.subspan(begin).first(std::min(2 * width, keys.size() - begin));
         std::ranges::inplace_merge(pair, pair.begin() + static_cast<std::ptrdiff_t>(width));
@@ -169,7 +169,7 @@ class Converter {
   }
 
   std::string_view what_;
-  int64_t max_array_;
+  std::int64_t max_array_;
   int depth_left_;
   const Interruption& interrupted_;
   int until_question_ = kValuesBetweenQuestions;
@@ -177,9 +177,9 @@ class Converter {
 
 // Whether simdjson accepts the integer `digits`, which has digits only.
 bool fits_64_bits(std::string_view digits, bool negative) {
-  uint64_t magnitude = 0;
+  std::uint64_t magnitude = 0;
   if (std::from_chars(digits.begin(), digits.end(), magnitude).ec != std::errc{}) return false;
-  return !negative || magnitude <= uint64_t{1} << 63;
+  return !negative || magnitude <= std::uint64_t{1} << 63;
 }
 
 // simdjson rejects integers of more than 64 bits. They are valid JSON and occur in real files
@@ -191,15 +191,15 @@ std::string widen_long_integers(std::string_view text) {
   std::string out;
   int left = kMostLongIntegers;
   bool in_string = false;
-  bool fraction = false;  // Inside a number, after a point or an exponent.
-  size_t digits = 0;      // The number of digits that end before text[i].
-  const auto is_too_long = [&](size_t end) {
-    const size_t begin = end - digits;
+  bool fraction = false;   // Inside a number, after a point or an exponent.
+  std::size_t digits = 0;  // The number of digits that end before text[i].
+  const auto is_too_long = [&](std::size_t end) {
+    const std::size_t begin = end - digits;
     return digits > 0 && !fraction &&
            !fits_64_bits(text.substr(begin, digits), begin > 0 && text[begin - 1] == '-') &&
            left-- > 0;
   };
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (!in_string && c >= '0' && c <= '9') {
       ++digits;
@@ -237,8 +237,9 @@ std::string_view remedy_for(simdjson::error_code error) {
 // The parsed element is valid as long as the document exists.
 Result<dom::element> run_parser(dom::parser& parser, dom::document& document,
                                 std::string_view text) {
-  VOLTA_TRY(auto padded, try_make_array<char>(static_cast<int64_t>(text.size()) +
-                                              static_cast<int64_t>(simdjson::SIMDJSON_PADDING)));
+  VOLTA_TRY(auto padded,
+            try_make_array<char>(static_cast<std::int64_t>(text.size()) +
+                                 static_cast<std::int64_t>(simdjson::SIMDJSON_PADDING)));
   std::ranges::copy(text, padded.begin());
   dom::element root;
   const simdjson::error_code error =
@@ -258,8 +259,8 @@ Result<dom::element> parse(dom::document& document, std::string_view text, int m
                            const Interruption& interrupted) {
   dom::parser parser;
   // simdjson does not count empty brackets, so Converter counts the depth again.
-  const size_t capacity = text.size() + text.size() / 4 + 1;
-  if (parser.allocate(capacity, static_cast<size_t>(max_depth) + 1) != simdjson::SUCCESS) {
+  const std::size_t capacity = text.size() + text.size() / 4 + 1;
+  if (parser.allocate(capacity, static_cast<std::size_t>(max_depth) + 1) != simdjson::SUCCESS) {
     return fail(ErrorCode::kOutOfMemory, "not enough memory to parse it");
   }
   Result<dom::element> root = run_parser(parser, document, text);
@@ -275,7 +276,7 @@ Result<dom::element> parse(dom::document& document, std::string_view text, int m
 
 Result<JsonValue> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits,
                              const Interruption& interrupted) {
-  if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
+  if (static_cast<std::int64_t>(text.size()) > limits.max_bytes) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: {} bytes of JSON, more than the {} allowed", what, text.size(),
                             limits.max_bytes));

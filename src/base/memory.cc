@@ -16,9 +16,9 @@ namespace volta {
 
 namespace {
 
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 
-std::unexpected<Error> out_of_memory(int64_t bytes) {
+std::unexpected<Error> out_of_memory(std::int64_t bytes) {
   return fail(ErrorCode::kOutOfMemory,
               fmt::format("cannot allocate {} bytes ({:.1f} GiB): not enough memory; choose a "
                           "smaller model, batch or context",
@@ -39,12 +39,12 @@ AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
 // SAFETY: data_ is null or came from aligned_alloc and is owned by this object alone.
 AlignedBytes::~AlignedBytes() { std::free(data_); }
 
-Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
+Result<AlignedBytes> try_allocate(std::int64_t bytes, std::int64_t alignment) {
   if (bytes < 0) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("cannot allocate {} bytes", bytes));
   }
   if (alignment < 8 || alignment > kHugePageBytes ||
-      !std::has_single_bit(static_cast<uint64_t>(alignment))) {
+      !std::has_single_bit(static_cast<std::uint64_t>(alignment))) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("alignment {} is not a power of two from 8 to {}", alignment, kHugePageBytes));
@@ -58,15 +58,16 @@ Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
   }
   // SAFETY: aligned_alloc needs a size that is a multiple of the alignment. `bytes` is bounded by
   // the machine's memory or by the threshold, so such a multiple exists.
-  const int64_t rounded = round_up(bytes, alignment);
-  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
+  const std::int64_t rounded = round_up(bytes, alignment);
+  void* data =
+      std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded));
   if (data == nullptr) return out_of_memory(bytes);
   // This is only advice: without transparent huge pages in the kernel it fails without harm.
-  if (huge) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  if (huge) madvise(data, static_cast<std::size_t>(rounded), MADV_HUGEPAGE);
   return AlignedBytes(static_cast<std::byte*>(data), bytes);
 }
 
-Result<AlignedBytes> try_allocate_zeroed(int64_t bytes, int64_t alignment) {
+Result<AlignedBytes> try_allocate_zeroed(std::int64_t bytes, std::int64_t alignment) {
   VOLTA_TRY(AlignedBytes block, try_allocate(bytes, alignment));
   std::ranges::fill(block.span(), std::byte{0});
   return block;
@@ -83,7 +84,8 @@ std::span<const std::byte> as_bytes(std::string_view text) {
 
 namespace internal {
 
-Status check_castable(std::span<const std::byte> bytes, size_t element_size, size_t alignment) {
+Status check_castable(std::span<const std::byte> bytes, std::size_t element_size,
+                      std::size_t alignment) {
   if (bytes.size() % element_size != 0) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -98,12 +100,12 @@ Status check_castable(std::span<const std::byte> bytes, size_t element_size, siz
   return {};
 }
 
-Result<int64_t> array_bytes(int64_t n, size_t element_size) {
-  const int64_t size = static_cast<int64_t>(element_size);
+Result<std::int64_t> array_bytes(std::int64_t n, std::size_t element_size) {
+  const std::int64_t size = static_cast<std::int64_t>(element_size);
   if (n < 0) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("cannot make an array of {} values", n));
   }
-  if (n > std::numeric_limits<int64_t>::max() / size) {
+  if (n > std::numeric_limits<std::int64_t>::max() / size) {
     return fail(ErrorCode::kOutOfMemory,
                 fmt::format("an array of {} values of {} bytes does not fit in memory", n, size));
   }

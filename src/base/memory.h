@@ -24,11 +24,11 @@ struct stat;  // Of <sys/stat.h>. NOLINT(readability-identifier-naming)
 namespace [[gnu::visibility("default")]] volta {
 
 /// The default alignment of blocks: the size of a cache line and of an AVX-512 vector.
-inline constexpr int64_t kDefaultAlignment = 64;
+inline constexpr std::int64_t kDefaultAlignment = 64;
 
 /// Blocks of at least this many bytes are aligned to huge pages, and the system is advised to use
 /// huge pages for them.
-inline constexpr int64_t kHugePageThreshold = int64_t{4} << 20;
+inline constexpr std::int64_t kHugePageThreshold = std::int64_t{4} << 20;
 
 /// A block of aligned host memory, freed when it goes out of scope. Move-only; empty by default.
 class AlignedBytes {
@@ -42,11 +42,11 @@ class AlignedBytes {
   ~AlignedBytes();
 
   /// The requested size in bytes.
-  int64_t size() const { return size_; }
+  std::int64_t size() const { return size_; }
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
-  std::span<std::byte> span() { return {data_, static_cast<size_t>(size_)}; }
-  std::span<const std::byte> span() const { return {data_, static_cast<size_t>(size_)}; }
+  std::span<std::byte> span() { return {data_, static_cast<std::size_t>(size_)}; }
+  std::span<const std::byte> span() const { return {data_, static_cast<std::size_t>(size_)}; }
   /// Gives up ownership: the caller must free the block with std::free.
   [[nodiscard]] std::byte* release() {
     size_ = 0;
@@ -54,11 +54,11 @@ class AlignedBytes {
   }
 
  private:
-  friend Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment);
-  AlignedBytes(std::byte* data, int64_t size) : data_(data), size_(size) {}
+  friend Result<AlignedBytes> try_allocate(std::int64_t bytes, std::int64_t alignment);
+  AlignedBytes(std::byte* data, std::int64_t size) : data_(data), size_(size) {}
 
   std::byte* data_ = nullptr;
-  int64_t size_ = 0;
+  std::int64_t size_ = 0;
 };
 
 /// Allocates `bytes` bytes of uninitialised memory, aligned to `alignment` (a power of two from 8
@@ -66,10 +66,11 @@ class AlignedBytes {
 /// alignment, kOutOfMemory if the system has too little memory. A block larger than the memory and
 /// swap that this process may use is an error at once, because a system with overcommit would grant
 /// it and kill the process later.
-Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment = kDefaultAlignment);
+Result<AlignedBytes> try_allocate(std::int64_t bytes, std::int64_t alignment = kDefaultAlignment);
 
 /// The same, filled with zeros.
-Result<AlignedBytes> try_allocate_zeroed(int64_t bytes, int64_t alignment = kDefaultAlignment);
+Result<AlignedBytes> try_allocate_zeroed(std::int64_t bytes,
+                                         std::int64_t alignment = kDefaultAlignment);
 
 /// A view of `bytes` as bytes.size() / sizeof(T) values of T. kInvalidArgument if the address is
 /// not aligned for T or the size is not a multiple of sizeof(T).
@@ -102,18 +103,20 @@ class HeapArray {
   HeapArray(HeapArray&& other) noexcept = default;
   HeapArray& operator=(HeapArray&& other) noexcept = default;
 
-  int64_t size() const { return bytes_.size() / static_cast<int64_t>(sizeof(T)); }
+  std::int64_t size() const { return bytes_.size() / static_cast<std::int64_t>(sizeof(T)); }
   bool empty() const { return bytes_.size() == 0; }
   T* data() { return span().data(); }
   const T* data() const { return span().data(); }
   // SAFETY: try_make_array made the block: aligned to 64, sized for whole T's, and all zero, which
   // is a value of every trivially copyable T.
-  std::span<T> span() { return {reinterpret_cast<T*>(bytes_.data()), static_cast<size_t>(size())}; }
-  std::span<const T> span() const {
-    return {reinterpret_cast<const T*>(bytes_.data()), static_cast<size_t>(size())};
+  std::span<T> span() {
+    return {reinterpret_cast<T*>(bytes_.data()), static_cast<std::size_t>(size())};
   }
-  T& operator[](int64_t i) { return span()[static_cast<size_t>(i)]; }
-  const T& operator[](int64_t i) const { return span()[static_cast<size_t>(i)]; }
+  std::span<const T> span() const {
+    return {reinterpret_cast<const T*>(bytes_.data()), static_cast<std::size_t>(size())};
+  }
+  T& operator[](std::int64_t i) { return span()[static_cast<std::size_t>(i)]; }
+  const T& operator[](std::int64_t i) const { return span()[static_cast<std::size_t>(i)]; }
   auto begin() { return span().begin(); }
   auto end() { return span().end(); }
   auto begin() const { return span().begin(); }
@@ -122,7 +125,7 @@ class HeapArray {
  private:
   template <typename U>
     requires(std::is_trivially_copyable_v<U>)
-  friend Result<HeapArray<U>> try_make_array(int64_t n);
+  friend Result<HeapArray<U>> try_make_array(std::int64_t n);
   explicit HeapArray(AlignedBytes bytes) : bytes_(std::move(bytes)) {}
 
   AlignedBytes bytes_;
@@ -132,7 +135,7 @@ class HeapArray {
 /// enough memory.
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
-Result<HeapArray<T>> try_make_array(int64_t n);
+Result<HeapArray<T>> try_make_array(std::int64_t n);
 
 /// A whole file mapped read-only into memory. Move-only; unmapped when it goes out of scope.
 ///
@@ -154,12 +157,12 @@ class MappedFile {
   ~MappedFile();
 
   const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }
-  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  std::int64_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<std::size_t>(size_)}; }
   /// Returns the memory of [offset, offset + length) to the system, except pages that are only
   /// partly inside the range. Later reads load these bytes from the file again. The range must be
   /// inside the file.
-  void release(int64_t offset, int64_t length) const;
+  void release(std::int64_t offset, std::int64_t length) const;
   /// kInvalidFile if the file was truncated, changed or replaced since open(). The bytes that were
   /// read may then be neither the old content nor the new. A file that was only removed is no
   /// error.
@@ -168,18 +171,18 @@ class MappedFile {
  private:
   // Identifies a file and its state.
   struct Identity {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    int64_t size = 0;
-    int64_t modified_s = 0;
-    int64_t modified_ns = 0;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t size = 0;
+    std::int64_t modified_s = 0;
+    std::int64_t modified_ns = 0;
     bool operator==(const Identity&) const = default;
   };
   static Identity identity_of(const struct stat& info);
   static constexpr int kNoSlot = -1;
 
   const std::byte* data_ = nullptr;
-  int64_t size_ = 0;
+  std::int64_t size_ = 0;
   std::string path_;
   Identity identity_;
   int guard_slot_ = kNoSlot;  ///< The mapping's slot in the guard's table.
@@ -194,9 +197,10 @@ void install_mapping_guard();
 
 namespace internal {
 /// An error unless `bytes` can be viewed as elements of the given size and alignment.
-Status check_castable(std::span<const std::byte> bytes, size_t element_size, size_t alignment);
+Status check_castable(std::span<const std::byte> bytes, std::size_t element_size,
+                      std::size_t alignment);
 /// n * element_size, or the error that try_make_array documents.
-Result<int64_t> array_bytes(int64_t n, size_t element_size);
+Result<std::int64_t> array_bytes(std::int64_t n, std::size_t element_size);
 }  // namespace internal
 
 template <typename T>
@@ -218,9 +222,9 @@ Result<std::span<const T>> as_span(std::span<const std::byte> bytes) {
 
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
-Result<HeapArray<T>> try_make_array(int64_t n) {
-  static_assert(alignof(T) <= static_cast<size_t>(kDefaultAlignment));
-  VOLTA_TRY(const int64_t size, internal::array_bytes(n, sizeof(T)));
+Result<HeapArray<T>> try_make_array(std::int64_t n) {
+  static_assert(alignof(T) <= static_cast<std::size_t>(kDefaultAlignment));
+  VOLTA_TRY(const std::int64_t size, internal::array_bytes(n, sizeof(T)));
   VOLTA_TRY(AlignedBytes bytes, try_allocate_zeroed(size));
   return HeapArray<T>(std::move(bytes));
 }

@@ -129,7 +129,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   // SAFETY: this is a new private read-only mapping of the whole file. It outlives the descriptor,
   // and only the MappedFile owns it.
   void* data =
-      ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
+      ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return fail_system("map", path, errno);
   MappedFile file;
   file.data_ = static_cast<const std::byte*>(data);
@@ -141,14 +141,15 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return file;
 }
 
-void MappedFile::release(int64_t offset, int64_t length) const {
-  const int64_t page = static_cast<int64_t>(page_bytes());
-  const int64_t begin = round_up(offset, page);
-  const int64_t end = (offset + length) / page * page;
+void MappedFile::release(std::int64_t offset, std::int64_t length) const {
+  const std::int64_t page = static_cast<std::int64_t>(page_bytes());
+  const std::int64_t begin = round_up(offset, page);
+  const std::int64_t end = (offset + length) / page * page;
   if (begin >= end) return;
   // SAFETY: these are whole pages of our own private mapping, which nobody has written to, so
   // dropping them loses nothing. This is only advice: a failure costs memory, not data.
-  ::madvise(const_cast<std::byte*>(data_ + begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
+  ::madvise(const_cast<std::byte*>(data_ + begin), static_cast<std::size_t>(end - begin),
+            MADV_DONTNEED);
 }
 
 Status MappedFile::check_unchanged() const {
@@ -162,7 +163,7 @@ Status MappedFile::check_unchanged() const {
         ErrorCode::kInvalidFile,
         fmt::format("'{}' was cut from {} to {} bytes while it was read; wait until nothing "
                     "writes to it, and check that it is whole",
-                    path_, identity_.size, int64_t{info.st_size}));
+                    path_, identity_.size, std::int64_t{info.st_size}));
   }
   return fail(ErrorCode::kInvalidFile,
               fmt::format("'{}' {} while it was read; wait until nothing writes to it, then try "
@@ -182,7 +183,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() {
   if (guard_slot_ != kNoSlot) leave(guard_slot_);
   // SAFETY: munmap takes a mutable pointer but writes nothing through it; the mapping is ours.
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
 }
 
 }  // namespace volta

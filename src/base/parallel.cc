@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <concepts>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -40,14 +39,6 @@ namespace volta {
 
 namespace {
 
-// The start of part `part`, when [0, n) is split into `parts` nearly equal parts.
-template <std::integral T>
-constexpr T part_begin(T n, T parts, T part) {
-  const T length = n / parts;
-  const T longer = n % parts;  // The first `longer` parts hold one more.
-  return part * length + std::min(part, longer);
-}
-
 Result<int> threads_from_environment() {
   const std::string_view text = environment("VOLTA_NUM_THREADS");
   if (text.empty()) return std::min(usable_cpu_count(), kMaxThreads);
@@ -68,15 +59,15 @@ void pause_in_spin_loop() {
 template <typename Done>
 bool spin_until(const Done& done) {
   constexpr int kPausesBetweenClocks = 32;
-  constexpr int64_t kPauseNanoseconds = 20'000;    // Spins without yielding the CPU.
-  constexpr int64_t kSpinNanoseconds = 1'000'000;  // The total time.
-  int64_t start = 0;
+  constexpr std::int64_t kPauseNanoseconds = 20'000;    // Spins without yielding the CPU.
+  constexpr std::int64_t kSpinNanoseconds = 1'000'000;  // The total time.
+  std::int64_t start = 0;
   for (;;) {
     for (int i = 0; i < kPausesBetweenClocks; ++i) {
       if (done()) return true;
       pause_in_spin_loop();
     }
-    const int64_t now = monotonic_nanoseconds();
+    const std::int64_t now = monotonic_nanoseconds();
     if (start == 0) start = now;
     if (now - start > kSpinNanoseconds) return false;
     if (now - start > kPauseNanoseconds) std::this_thread::yield();
@@ -121,7 +112,7 @@ class ThreadPool::Workers {
 
   // Runs the chunks in `parts` parts. Returns false without running anything if the workers are
   // busy with another job; that job may be the caller's own, when fn calls this function.
-  bool run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn);
+  bool run(std::int64_t chunks, std::int64_t parts, FunctionRef<void(std::int64_t)> fn);
 
  private:
   // A job has a number, which grows from job to job, and at most kMaxThreads parts. Both are
@@ -129,51 +120,56 @@ class ThreadPool::Workers {
   // which a caller without that worker may replace at any time.
   static constexpr int kPartBits = 11;
   static_assert(kMaxThreads < 1 << kPartBits);
-  static constexpr uint64_t announcement(uint64_t number, int64_t parts) {
-    return number << kPartBits | static_cast<uint64_t>(parts);
+  static constexpr std::uint64_t announcement(std::uint64_t number, std::int64_t parts) {
+    return number << kPartBits | static_cast<std::uint64_t>(parts);
   }
-  static constexpr uint64_t number_of(uint64_t announced) { return announced >> kPartBits; }
-  static constexpr int64_t parts_of(uint64_t announced) {
-    return static_cast<int64_t>(announced & ((uint64_t{1} << kPartBits) - 1));
+  static constexpr std::uint64_t number_of(std::uint64_t announced) {
+    return announced >> kPartBits;
   }
-  static constexpr uint64_t kExit = ~uint64_t{0};  // Announces that the pool is being destroyed.
+  static constexpr std::int64_t parts_of(std::uint64_t announced) {
+    return static_cast<std::int64_t>(announced & ((std::uint64_t{1} << kPartBits) - 1));
+  }
+  static constexpr std::uint64_t kExit =
+      ~std::uint64_t{0};  // Announces that the pool is being destroyed.
 
   // What became of a worker's part in the last job of which anybody claimed it:
   //   any earlier job -> kRunning          by the worker, which starts its part
   //   any earlier job -> kTaken            by the caller, which runs the part itself
   //   kRunning, kRunningNotify -> kDone    by the worker, at the end of its part
-  enum Progress : uint64_t {
+  enum Progress : std::uint64_t {
     kTaken,
     kRunning,
     kRunningNotify,  // The worker runs its part, and the caller sleeps and must be notified.
     kDone,
   };
-  static constexpr uint64_t progress(uint64_t number, Progress p) { return number << 2 | p; }
+  static constexpr std::uint64_t progress(std::uint64_t number, Progress p) {
+    return number << 2 | p;
+  }
 
   // Each worker has a cache line of its own, because different threads write them.
   struct alignas(64) Worker {
-    std::atomic<uint64_t> progress = 0;
+    std::atomic<std::uint64_t> progress = 0;
     std::atomic<int> asleep = 0;  // 1 while the worker sleeps or is about to.
     Workers* pool = nullptr;
-    int64_t part = 0;
+    std::int64_t part = 0;
     pthread_t thread = {};
 
-    bool has_part(uint64_t announced) const { return part < parts_of(announced); }
+    bool has_part(std::uint64_t announced) const { return part < parts_of(announced); }
   };
-  static constexpr auto kNothing = [](int64_t) {};
+  static constexpr auto kNothing = [](std::int64_t) {};
   struct Job {
-    int64_t chunks = 0;
-    int64_t parts = 1;
-    FunctionRef<void(int64_t)> fn = kNothing;
+    std::int64_t chunks = 0;
+    std::int64_t parts = 1;
+    FunctionRef<void(std::int64_t)> fn = kNothing;
     int caller_cpu = -1;
   };
 
   static void* work(void* worker);
-  static bool claim(Worker& worker, uint64_t number, Progress by);
-  uint64_t wait_for_job(Worker& worker, uint64_t seen);
-  void wait_for_end(Worker& worker, uint64_t number) const;
+  static bool claim(Worker& worker, std::uint64_t number, Progress by);
+  std::uint64_t wait_for_job(Worker& worker, std::uint64_t seen);
+  void wait_for_end(Worker& worker, std::uint64_t number) const;
   void wake(std::span<const std::unique_ptr<Worker>> workers);
-  void run_part(int64_t part) const;
+  void run_part(std::int64_t part) const;
 
   std::vector<std::unique_ptr<Worker>> workers_;
   // Off when there are more threads than CPUs: spinning would take CPUs from threads that work.
@@ -181,7 +177,7 @@ class ThreadPool::Workers {
   std::atomic<bool> busy_ = false;
   // What a worker reads when a job begins, in one line. The caller writes the job before it
   // announces it, and workers read it after they have claimed a part.
-  alignas(64) std::atomic<uint64_t> announced_ = 0;
+  alignas(64) std::atomic<std::uint64_t> announced_ = 0;
   Job job_;
   // How many workers sleep or are about to.
   alignas(64) std::atomic<int> sleepers_ = 0;
@@ -189,7 +185,7 @@ class ThreadPool::Workers {
 
 ThreadPool::Workers::Workers(int count) : spin_(count < usable_cpu_count()) {
   const BlockSignals block;
-  workers_.reserve(static_cast<size_t>(count));
+  workers_.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     auto worker = std::make_unique<Worker>();
     worker->pool = this;
@@ -207,8 +203,8 @@ ThreadPool::Workers::~Workers() {
 
 // Claims a worker's part of job `number`, for the worker or for the caller; false if the other one
 // has done so. A worker that comes late finds that its part was claimed in this job or a later one.
-bool ThreadPool::Workers::claim(Worker& worker, uint64_t number, Progress by) {
-  uint64_t seen = worker.progress.load(std::memory_order_acquire);
+bool ThreadPool::Workers::claim(Worker& worker, std::uint64_t number, Progress by) {
+  std::uint64_t seen = worker.progress.load(std::memory_order_acquire);
   return seen < progress(number, kTaken) &&
          worker.progress.compare_exchange_strong(seen, progress(number, by));
 }
@@ -216,11 +212,11 @@ bool ThreadPool::Workers::claim(Worker& worker, uint64_t number, Progress by) {
 void* ThreadPool::Workers::work(void* argument) {
   Worker& worker = *static_cast<Worker*>(argument);
   Workers& pool = *worker.pool;
-  uint64_t seen = 0;
+  std::uint64_t seen = 0;
   for (;;) {
     seen = pool.wait_for_job(worker, seen);
     if (seen == kExit) return nullptr;
-    const uint64_t number = number_of(seen);
+    const std::uint64_t number = number_of(seen);
     if (!claim(worker, number, kRunning)) continue;
     // The kernel often wakes a sleeping worker on the CPU of the caller. There the worker waits
     // while the caller does most of the work alone, and it may take tens of milliseconds until the
@@ -239,8 +235,8 @@ void* ThreadPool::Workers::work(void* argument) {
 
 // Returns the next announcement of a job in which the worker has a part, or of the end. Jobs
 // without a part for it neither wake the worker nor keep it from falling asleep.
-uint64_t ThreadPool::Workers::wait_for_job(Worker& worker, uint64_t seen) {
-  uint64_t announced = seen;
+std::uint64_t ThreadPool::Workers::wait_for_job(Worker& worker, std::uint64_t seen) {
+  std::uint64_t announced = seen;
   const auto called = [&] {
     announced = announced_.load();
     return announced != seen && worker.has_part(announced);
@@ -264,8 +260,8 @@ void ThreadPool::Workers::wake(std::span<const std::unique_ptr<Worker>> workers)
   }
 }
 
-void ThreadPool::Workers::wait_for_end(Worker& worker, uint64_t number) const {
-  uint64_t running = progress(number, kRunning);
+void ThreadPool::Workers::wait_for_end(Worker& worker, std::uint64_t number) const {
+  std::uint64_t running = progress(number, kRunning);
   const auto ended = [&] { return worker.progress.load(std::memory_order_acquire) != running; };
   if (ended() || (spin_ && spin_until(ended))) return;
   if (worker.progress.compare_exchange_strong(running, progress(number, kRunningNotify))) {
@@ -273,19 +269,20 @@ void ThreadPool::Workers::wait_for_end(Worker& worker, uint64_t number) const {
   }
 }
 
-void ThreadPool::Workers::run_part(int64_t part) const {
-  const int64_t end = part_begin(job_.chunks, job_.parts, part + 1);
-  for (int64_t chunk = part_begin(job_.chunks, job_.parts, part); chunk < end; ++chunk) {
+void ThreadPool::Workers::run_part(std::int64_t part) const {
+  const std::int64_t end = part_begin(job_.chunks, job_.parts, part + 1);
+  for (std::int64_t chunk = part_begin(job_.chunks, job_.parts, part); chunk < end; ++chunk) {
     job_.fn(chunk);
   }
 }
 
-bool ThreadPool::Workers::run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn) {
+bool ThreadPool::Workers::run(std::int64_t chunks, std::int64_t parts,
+                              FunctionRef<void(std::int64_t)> fn) {
   if (busy_.exchange(true, std::memory_order_acquire)) return false;
   job_ = {.chunks = chunks, .parts = parts, .fn = fn, .caller_cpu = current_cpu()};
-  const uint64_t number = number_of(announced_.load(std::memory_order_relaxed)) + 1;
+  const std::uint64_t number = number_of(announced_.load(std::memory_order_relaxed)) + 1;
   announced_.store(announcement(number, parts));
-  const auto helpers = std::span(workers_).first(static_cast<size_t>(parts - 1));
+  const auto helpers = std::span(workers_).first(static_cast<std::size_t>(parts - 1));
   wake(helpers);
   run_part(0);
   for (const auto& worker : helpers) {
@@ -324,28 +321,28 @@ Result<ThreadPool> ThreadPool::create(int threads) {
   return ThreadPool(possible, possible == 1 ? nullptr : std::move(workers));
 }
 
-void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)> fn) {
-  const int64_t parts = std::min<int64_t>(pool.threads(), chunks);
+void parallel_chunks(ThreadPool& pool, std::int64_t chunks, FunctionRef<void(std::int64_t)> fn) {
+  const std::int64_t parts = std::min<std::int64_t>(pool.threads(), chunks);
   if (parts > 1 && pool.workers_->run(chunks, parts, fn)) return;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) fn(chunk);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) fn(chunk);
 }
 
-void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
-                  FunctionRef<void(int64_t, int64_t)> fn) {
+void parallel_for(ThreadPool& pool, std::int64_t begin, std::int64_t end, std::int64_t grain,
+                  FunctionRef<void(std::int64_t, std::int64_t)> fn) {
   if (begin >= end) return;
   // Unsigned, because the length of the longest ranges does not fit into a signed number.
-  const auto step = static_cast<uint64_t>(std::max<int64_t>(grain, 1));
-  const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
+  const auto step = static_cast<std::uint64_t>(std::max<std::int64_t>(grain, 1));
+  const std::uint64_t length = static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(begin);
   if (length <= step || pool.threads() == 1) return fn(begin, end);
-  const uint64_t grains = ceil_div(length, step);
-  const uint64_t parts = std::min(static_cast<uint64_t>(pool.threads()), grains);
-  const auto place = [&](uint64_t part) {
+  const std::uint64_t grains = ceil_div(length, step);
+  const std::uint64_t parts = std::min(static_cast<std::uint64_t>(pool.threads()), grains);
+  const auto place = [&](std::uint64_t part) {
     if (part == parts) return end;  // The last grain may be cut short.
-    return static_cast<int64_t>(static_cast<uint64_t>(begin) +
-                                part_begin(grains, parts, part) * step);
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(begin) +
+                                     part_begin(grains, parts, part) * step);
   };
-  parallel_chunks(pool, static_cast<int64_t>(parts), [&](int64_t part) {
-    fn(place(static_cast<uint64_t>(part)), place(static_cast<uint64_t>(part) + 1));
+  parallel_chunks(pool, static_cast<std::int64_t>(parts), [&](std::int64_t part) {
+    fn(place(static_cast<std::uint64_t>(part)), place(static_cast<std::uint64_t>(part) + 1));
   });
 }
 

@@ -36,7 +36,8 @@ class ThreadPool {
   int threads() const { return threads_; }
 
  private:
-  friend void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)> fn);
+  friend void parallel_chunks(ThreadPool& pool, std::int64_t chunks,
+                              FunctionRef<void(std::int64_t)> fn);
   class Workers;
   ThreadPool(int threads, std::unique_ptr<Workers> workers);
 
@@ -48,14 +49,15 @@ class ThreadPool {
 /// all calls have ended. The chunks are split into contiguous runs, at most one per thread. Runs
 /// all chunks on the calling thread if there is one chunk or one thread, if the workers are busy,
 /// or if called from within fn. fn must not throw. Allocates nothing.
-void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t chunk)> fn);
+void parallel_chunks(ThreadPool& pool, std::int64_t chunks,
+                     FunctionRef<void(std::int64_t chunk)> fn);
 
 /// Splits [begin, end) into disjoint contiguous parts and runs fn(b, e) for each. There is at most
 /// one part per thread. Each part starts at begin plus a multiple of `grain` (at least 1 is used),
 /// and the parts have nearly equal lengths. If the range is no longer than `grain` or the pool has
 /// one thread, the calling thread runs it as one part. For an empty range fn is not called. fn must
 /// not throw. Allocates nothing.
-void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
-                  FunctionRef<void(int64_t begin, int64_t end)> fn);
+void parallel_for(ThreadPool& pool, std::int64_t begin, std::int64_t end, std::int64_t grain,
+                  FunctionRef<void(std::int64_t begin, std::int64_t end)> fn);
 
 }  // namespace volta

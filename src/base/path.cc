@@ -52,7 +52,7 @@ Result<std::string> read_link(const std::string& path) {
   std::string target(PATH_MAX, '\0');
   const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
   if (bytes < 0) return fail_system("read link", path, errno);
-  target.resize(static_cast<size_t>(bytes));
+  target.resize(static_cast<std::size_t>(bytes));
   return target;
 }
 
@@ -119,7 +119,7 @@ Status create_directories(const std::string& path) {
                             "takes: '{}...'",
                             path.size(), PATH_MAX - 1, path.substr(0, 60)));
   }
-  for (size_t end = 0; end != std::string::npos;) {
+  for (std::size_t end = 0; end != std::string::npos;) {
     end = path.find('/', end + 1);
     VOLTA_TRY(create_directory(path.substr(0, end)));
   }
@@ -161,7 +161,7 @@ Result<std::string> real_path(const std::string& path) {
 std::string parent_path(std::string_view path) {
   const std::string_view trimmed = trim_slashes(path);
   if (trimmed.empty()) return path.empty() ? "." : "/";
-  const size_t slash = trimmed.rfind('/');
+  const std::size_t slash = trimmed.rfind('/');
   if (slash == std::string_view::npos) return ".";
   const std::string_view parent = trim_slashes(trimmed.substr(0, slash));
   return parent.empty() ? "/" : std::string(parent);
@@ -169,8 +169,14 @@ std::string parent_path(std::string_view path) {
 
 std::string file_name(std::string_view path) {
   const std::string_view trimmed = trim_slashes(path);
-  const size_t slash = trimmed.rfind('/');
+  const std::size_t slash = trimmed.rfind('/');
   return std::string(slash == std::string_view::npos ? trimmed : trimmed.substr(slash + 1));
+}
+
+bool is_plain_file_name(std::string_view name) {
+  constexpr std::string_view kOfPaths("/\\\0", 3);
+  return !name.empty() && name.size() <= NAME_MAX && name != "." && name != ".." &&
+         name.find_first_of(kOfPaths) == std::string_view::npos;
 }
 
 }  // namespace volta

@@ -22,7 +22,7 @@ namespace {
 
 // A file in a folder that is being replaced. It has the identity of the replacement. The old folder
 // may be removed only if the replacement is in its place.
-constexpr int64_t kMaxMarkBytes = 256;
+constexpr std::int64_t kMaxMarkBytes = 256;
 // Suffix of the old folder's name during a replacement on file systems that cannot exchange
 // folders.
 constexpr std::string_view kAside = ".replaced";
@@ -89,20 +89,21 @@ Status link_tree(const std::string& from, const std::string& to) {
 }
 
 // The first of "NAME.old", "NAME.old.2" and so on that is in neither folder.
-std::string free_name(const std::string& name, const std::string& made, const std::string& folder) {
+std::string free_name(const std::string& name, const std::string& fresh,
+                      const std::string& folder) {
   std::string free = name + ".old";
-  for (int i = 2; is_there(join_path(made, free)) || is_there(join_path(folder, free)); ++i) {
+  for (int i = 2; is_there(join_path(fresh, free)) || is_there(join_path(folder, free)); ++i) {
     free = fmt::format("{}.old.{}", name, i);
   }
   return free;
 }
 
-Status carry_over(const std::string& folder, const std::string& made,
+Status carry_over(const std::string& folder, const std::string& fresh,
                   std::span<const std::string_view> outdated) {
   VOLTA_TRY(const auto names, list_directory(folder));
   for (const std::string& name : names) {
     if (name == kReplacedMark) continue;
-    const std::string ours = join_path(made, name);
+    const std::string ours = join_path(fresh, name);
     if (is_there(ours)) {
       const std::string theirs = join_path(folder, name);
       if (is_link(theirs) || !is_directory(theirs)) continue;  // A file that is replaced.
@@ -112,28 +113,28 @@ Status carry_over(const std::string& folder, const std::string& made,
                                               theirs));
     }
     const bool old = std::ranges::find(outdated, name) != outdated.end();
-    const std::string to = old ? free_name(name, made, folder) : name;
-    VOLTA_TRY(link_tree(join_path(folder, name), join_path(made, to)));
+    const std::string to = old ? free_name(name, fresh, folder) : name;
+    VOLTA_TRY(link_tree(join_path(folder, name), join_path(fresh, to)));
   }
-  return fsync_directory(made);
+  return fsync_directory(fresh);
 }
 
 // For file systems that cannot exchange folders. Returns the new path of the old folder.
-Result<std::string> replace_in_two_steps(const std::string& made, const std::string& folder) {
+Result<std::string> replace_in_two_steps(const std::string& fresh, const std::string& folder) {
   std::string aside = folder + std::string(kAside);
   if (file_ops().rename(folder, aside) != 0) return fail_to_write("rename", folder, errno);
-  if (file_ops().rename(made, folder) == 0) return aside;
-  auto failed = fail_to_write("rename", made, errno);
+  if (file_ops().rename(fresh, folder) == 0) return aside;
+  auto failed = fail_to_write("rename", fresh, errno);
   if (file_ops().rename(aside, folder) == 0) return failed;
   return std::unexpected(std::move(failed).error().with_context(
       fmt::format("'{}' is now '{}'; rename it back", folder, aside)));
 }
 
-// Puts `made` in place of `folder`. Returns the new path of the old folder.
-Result<std::string> swap_folders(const std::string& made, const std::string& folder) {
-  if (file_ops().exchange(made, folder) == 0) return made;
+// Puts `fresh` in place of `folder`. Returns the new path of the old folder.
+Result<std::string> swap_folders(const std::string& fresh, const std::string& folder) {
+  if (file_ops().exchange(fresh, folder) == 0) return fresh;
   if (errno == ENOSYS || errno == EINVAL || errno == ENOTSUP || errno == EXDEV) {
-    return replace_in_two_steps(made, folder);
+    return replace_in_two_steps(fresh, folder);
   }
   return fail_to_write("replace", folder, errno);
 }
@@ -179,14 +180,14 @@ Status check_replaceable_folder(const std::string& folder) {
   return carry_over(folder, trial.path(), {});
 }
 
-Status replace_folder(const std::string& made, const std::string& folder,
+Status replace_folder(const std::string& fresh, const std::string& folder,
                       std::span<const std::string_view> outdated) {
-  VOLTA_TRY(carry_over(folder, made, outdated));
-  VOLTA_TRY(copy_mode(folder, made));
-  VOLTA_TRY(const std::string successor, identity(made));
+  VOLTA_TRY(carry_over(folder, fresh, outdated));
+  VOLTA_TRY(copy_mode(folder, fresh));
+  VOLTA_TRY(const std::string successor, identity(fresh));
   const std::string mark = join_path(folder, kReplacedMark);
   const Status marked = write_file_atomic(mark, successor);
-  Result<std::string> old = marked ? swap_folders(made, folder) : std::unexpected(marked.error());
+  Result<std::string> old = marked ? swap_folders(fresh, folder) : std::unexpected(marked.error());
   if (!old) {
     const Status removed = remove_all(mark);  // Only the first error is reported.
     static_cast<void>(removed);

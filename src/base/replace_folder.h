@@ -24,12 +24,12 @@ Result<bool> holds_current_folder(const std::string& folder);
 /// this process; kIo if its files cannot get a second name (a hard link).
 Status check_replaceable_folder(const std::string& folder);
 
-/// Replaces `folder` by `made`, a finished folder beside it; both paths come from real_path.
-/// Everything that `folder` has and `made` lacks is carried over under the same name, files by hard
-/// links; the names in `outdated` get ".old" appended. The replaced folder is then removed. A
+/// Replaces `folder` by `fresh`, a finished folder beside it; both paths come from real_path.
+/// Everything that `folder` has and `fresh` lacks is carried over under the same name, files by
+/// hard links; the names in `outdated` get ".old" appended. The replaced folder is then removed. A
 /// failure to remove it is only logged as a warning, because the result is complete. On an error
 /// (kIo) `folder` is unchanged.
-Status replace_folder(const std::string& made, const std::string& folder,
+Status replace_folder(const std::string& fresh, const std::string& folder,
                       std::span<const std::string_view> outdated);
 
 /// Whether a path is a remainder that a killed command left beside the folder `folder_name`. This

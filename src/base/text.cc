@@ -55,9 +55,9 @@ Result<T> parse_in_range(std::string_view text, std::string_view what, T min, T 
 std::optional<CodePoint> decode_utf8(std::string_view text) {
   if (text.empty()) return std::nullopt;
   const LeadByte lead = read_lead(static_cast<unsigned char>(text.front()));
-  if (lead.length == 0 || text.size() < static_cast<size_t>(lead.length)) return std::nullopt;
+  if (lead.length == 0 || text.size() < static_cast<std::size_t>(lead.length)) return std::nullopt;
   char32_t value = lead.payload;
-  for (const char c : text.substr(1, static_cast<size_t>(lead.length - 1))) {
+  for (const char c : text.substr(1, static_cast<std::size_t>(lead.length - 1))) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte & 0xC0) != 0x80) return std::nullopt;
     value = (value << 6) | (byte & 0x3F);
@@ -66,8 +66,8 @@ std::optional<CodePoint> decode_utf8(std::string_view text) {
   return CodePoint{value, lead.length};
 }
 
-std::optional<size_t> find_invalid_utf8(std::string_view text) {
-  size_t offset = 0;
+std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
+  std::size_t offset = 0;
   while (offset < text.size()) {
     if (static_cast<unsigned char>(text[offset]) < 0x80) {
       ++offset;
@@ -75,7 +75,7 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     }
     const std::optional<CodePoint> point = decode_utf8(text.substr(offset));
     if (!point) return offset;
-    offset += static_cast<size_t>(point->length);
+    offset += static_cast<std::size_t>(point->length);
   }
   return std::nullopt;
 }
@@ -87,17 +87,17 @@ std::optional<std::string_view> find_wide_encoding(std::string_view text) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
   // Without a mark: characters below U+0100 have a zero byte. A text of another kind hardly ever
   // has one, and not only at every second place.
-  constexpr size_t kExamined = 4096;
-  std::array<size_t, 2> zeros = {};
-  const size_t pairs = std::min(text.size(), kExamined) / 2;
-  for (size_t i = 0; i < 2 * pairs; ++i) zeros[i % 2] += text[i] == '\0' ? 1 : 0;
+  constexpr std::size_t kExamined = 4096;
+  std::array<std::size_t, 2> zeros = {};
+  const std::size_t pairs = std::min(text.size(), kExamined) / 2;
+  for (std::size_t i = 0; i < 2 * pairs; ++i) zeros[i % 2] += text[i] == '\0' ? 1 : 0;
   if (pairs < 2) return std::nullopt;
   if (zeros[0] == 0 && 2 * zeros[1] > pairs) return "UTF-16LE";
   if (zeros[1] == 0 && 2 * zeros[0] > pairs) return "UTF-16BE";
   return std::nullopt;
 }
 
-std::optional<std::string> utf8_mistake(std::string_view text, size_t before) {
+std::optional<std::string> utf8_mistake(std::string_view text, std::size_t before) {
   if (const auto encoding = find_wide_encoding(text); encoding && before == 0) {
     return fmt::format("it is {}, not UTF-8; convert it with `iconv -f {} -t UTF-8 OLD > NEW`",
                        encoding->substr(0, std::string_view("UTF-16").size()), *encoding);
@@ -110,7 +110,7 @@ std::optional<std::string> utf8_mistake(std::string_view text, size_t before) {
       before + *invalid);
 }
 
-std::string counted(int64_t count, std::string_view noun) {
+std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
@@ -143,13 +143,13 @@ void append_utf8(std::string& out, char32_t code_point) {
 
 namespace internal {
 
-Result<int64_t> parse_int64(std::string_view text, std::string_view what, int64_t min,
-                            int64_t max) {
+Result<std::int64_t> parse_int64(std::string_view text, std::string_view what, std::int64_t min,
+                                 std::int64_t max) {
   return parse_in_range(text, what, min, max, "an integer");
 }
 
-Result<uint64_t> parse_uint64(std::string_view text, std::string_view what, uint64_t min,
-                              uint64_t max) {
+Result<std::uint64_t> parse_uint64(std::string_view text, std::string_view what, std::uint64_t min,
+                                   std::uint64_t max) {
   return parse_in_range(text, what, min, max, "an integer");
 }
 
@@ -171,11 +171,11 @@ std::string escape_controls(std::string_view text) {
   out.reserve(text.size());
   while (!text.empty()) {
     const auto next = decode_utf8(text);
-    const size_t length = next ? static_cast<size_t>(next->length) : 1;
+    const std::size_t length = next ? static_cast<std::size_t>(next->length) : 1;
     if (!next) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
     } else if (steers_terminal(next->value)) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(next->value));
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(next->value));
     } else {
       out += text.substr(0, length);
     }
@@ -184,11 +184,11 @@ std::string escape_controls(std::string_view text) {
   return out;
 }
 
-std::string format_bytes(int64_t bytes) {
+std::string format_bytes(std::int64_t bytes) {
   static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
+  std::size_t unit = 0;
   // 1023.95 would be shown as 1024.0.
   while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
     value /= 1024;
@@ -205,7 +205,7 @@ std::string format_duration(double seconds) {
   if (seconds < 999.95e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
   if (seconds < 59.995) return fmt::format("{:.2f} s", seconds);
   if (seconds > 1e15) return "forever";
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
@@ -218,11 +218,11 @@ std::string time_left(double seconds) {
                     : fmt::format("{} left", format_duration(whole));
 }
 
-std::string format_count(int64_t count) {
+std::string format_count(std::int64_t count) {
   static constexpr std::array kUnits = {"K", "M", "B", "T"};
   if (count > -1000 && count < 1000) return fmt::format("{}", count);
   double value = static_cast<double>(count) / 1000;
-  size_t unit = 0;
+  std::size_t unit = 0;
   while (std::abs(value) >= 999.5 && unit + 1 < kUnits.size()) {
     value /= 1000;
     ++unit;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -28,7 +29,7 @@ struct CodePoint {
 std::optional<CodePoint> decode_utf8(std::string_view text);
 
 /// The offset of the first byte that is not part of valid UTF-8; nothing if all of `text` is valid.
-std::optional<size_t> find_invalid_utf8(std::string_view text);
+std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
 /// The name that iconv has for the encoding of a text that is clearly not UTF-8: "UTF-16" or
 /// "UTF-32" if the text begins with their byte order mark, "UTF-16LE" or "UTF-16BE" if every second
@@ -39,10 +40,10 @@ std::optional<std::string_view> find_wide_encoding(std::string_view text);
 /// the file's name in a message: "byte 7 is not UTF-8; ...", "it is UTF-16, not UTF-8; ...".
 /// Nothing if it can be read as UTF-8. Of a long text that is checked piece by piece, `before` is
 /// the number of bytes before this piece.
-std::optional<std::string> utf8_mistake(std::string_view text, size_t before = 0);
+std::optional<std::string> utf8_mistake(std::string_view text, std::size_t before = 0);
 
 /// A number with a noun that has its plural with an s: "1 layer", "0 layers", "12 layers".
-std::string counted(int64_t count, std::string_view noun);
+std::string counted(std::int64_t count, std::string_view noun);
 
 /// The text without the mark (U+FEFF) that some editors write at the beginning of UTF-8 files.
 std::string_view skip_byte_order_mark(std::string_view text);
@@ -71,7 +72,7 @@ Result<double> parse_float(std::string_view text, std::string_view what,
 std::string escape_controls(std::string_view text);
 
 /// "640 B", "1.5 KiB", "12.0 MiB", ...
-std::string format_bytes(int64_t bytes);
+std::string format_bytes(std::int64_t bytes);
 
 /// "850 ns", "12.3 us", "4.56 ms", "7.89 s", "3m 05s", "2h 03m".
 std::string format_duration(double seconds);
@@ -80,25 +81,26 @@ std::string format_duration(double seconds);
 std::string time_left(double seconds);
 
 /// "950", "12.3K", "4.56M", ...: for counts of parameters and tokens.
-std::string format_count(int64_t count);
+std::string format_count(std::int64_t count);
 
 /// The text as one word for a shell's command line. It is unchanged if it has no characters with a
 /// meaning for the shell, otherwise it is in single quotes.
 std::string shell_quoted(std::string_view text);
 
 namespace internal {
-Result<int64_t> parse_int64(std::string_view text, std::string_view what, int64_t min, int64_t max);
-Result<uint64_t> parse_uint64(std::string_view text, std::string_view what, uint64_t min,
-                              uint64_t max);
+Result<std::int64_t> parse_int64(std::string_view text, std::string_view what, std::int64_t min,
+                                 std::int64_t max);
+Result<std::uint64_t> parse_uint64(std::string_view text, std::string_view what, std::uint64_t min,
+                                   std::uint64_t max);
 }  // namespace internal
 
 template <std::integral T>
 Result<T> parse_int(std::string_view text, std::string_view what, T min, T max) {
   if constexpr (std::signed_integral<T>) {
-    VOLTA_TRY(const int64_t value, internal::parse_int64(text, what, min, max));
+    VOLTA_TRY(const std::int64_t value, internal::parse_int64(text, what, min, max));
     return static_cast<T>(value);
   } else {
-    VOLTA_TRY(const uint64_t value, internal::parse_uint64(text, what, min, max));
+    VOLTA_TRY(const std::uint64_t value, internal::parse_uint64(text, what, min, max));
     return static_cast<T>(value);
   }
 }

@@ -216,7 +216,7 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
   if (matmul == nullptr || spec.shape.rank() != 2) return {};
   Encoding stored = spec.encoding;
   if (stored.quantized() && stored.block == 0) {
-    stored.block = cpu::quant_block(stored.quant, spec.shape[matmul->transpose_b ? 1 : 0]);
+    stored.block = format_new_block(stored.quant, spec.shape[matmul->transpose_b ? 1 : 0]);
   }
   const Encoding panels = cpu::panel_encoding(spec.dtype, matmul->transpose_b, simd_, stored);
   return accepts_encoding(op, input, panels) ? panels : Encoding{};

@@ -64,8 +64,7 @@ struct Rows {
   bool elements = false;
 };
 
-/// An op that is not named here is not cut into blocks. This is always right. The kernels of those
-/// that are named need no workspace.
+/// An op that is not named here is not cut into blocks. This is always right.
 struct FindRows {
   const cpu::ArgShapes& operands;
 
@@ -184,14 +183,15 @@ std::int64_t CpuWidening::copy_bytes(const View& operand) const {
 }
 
 std::int64_t CpuWidening::workspace_bytes(std::int64_t kernel_bytes) const {
-  return round_up(kernel_bytes, kAlignment) + blocks_.parts * scratch_bytes_;
+  return blocks_.parts * (round_up(kernel_bytes, kAlignment) + scratch_bytes_);
 }
 
 void CpuWidening::place(std::int64_t kernel_bytes, std::span<std::byte> workspace) {
   kernel_workspace_ = workspace.first(static_cast<std::size_t>(kernel_bytes));
-  // SAFETY: the workspace holds workspace_bytes(kernel_bytes) and is aligned to 64 bytes: the
-  // kernel's own, rounded up to 64, then for each part every copy at its offset, a multiple of 64,
-  // too.
+  // SAFETY: the workspace holds workspace_bytes(kernel_bytes) and is aligned to 64 bytes. Each part
+  // has part_bytes_ of it: the kernel's own bytes, rounded up to 64, then every copy at its offset,
+  // a multiple of 64, too.
+  part_bytes_ = round_up(kernel_bytes, kAlignment) + scratch_bytes_;
   scratch_ = workspace.data() + round_up(kernel_bytes, kAlignment);
   if (blocks_.rows > 0) return;
   for (const Copy& copy : widened_) inputs_[copy.index].data = scratch_ + copy.offset;
@@ -201,8 +201,8 @@ void CpuWidening::place(std::int64_t kernel_bytes, std::span<std::byte> workspac
 void CpuWidening::run(const cpu::Context& context, Kernel kernel) const noexcept {
   if (blocks_.rows > 0) {
     parallel_chunks(*context.pool, blocks_.parts, [&](std::int64_t part) {
-      const std::int64_t end = cpu::part_begin(blocks_.count(), blocks_.parts, part + 1);
-      for (std::int64_t block = cpu::part_begin(blocks_.count(), blocks_.parts, part); block < end;
+      const std::int64_t end = part_begin(blocks_.count(), blocks_.parts, part + 1);
+      for (std::int64_t block = part_begin(blocks_.count(), blocks_.parts, part); block < end;
            ++block) {
         run_block(part, block, context, kernel);
       }
@@ -226,7 +226,10 @@ void CpuWidening::run_block(std::int64_t part, std::int64_t block, const cpu::Co
     inputs[i] = in_mask(blocks_.inputs, i) ? rows_in(inputs_[i]) : inputs_[i];
   }
   for (std::size_t i = 0; i < outputs_.size(); ++i) outputs[i] = rows_in(outputs_[i]);
-  std::byte* const scratch = scratch_ + part * scratch_bytes_;
+  // SAFETY: see place().
+  std::byte* const scratch = scratch_ + part * part_bytes_;
+  const std::span<std::byte> workspace(kernel_workspace_.data() + part * part_bytes_,
+                                       kernel_workspace_.size());
   for (const Copy& copy : widened_) inputs[copy.index].data = scratch + copy.offset;
   for (const Copy& copy : rounded_) outputs[copy.index].data = scratch + copy.offset;
 
@@ -237,7 +240,7 @@ void CpuWidening::run_block(std::int64_t part, std::int64_t block, const cpu::Co
   alone.interrupted = nullptr;  // A block ends soon.
   for (const Copy& copy : widened_) convert(rows_in(copy.narrow), inputs[copy.index], alone);
   kernel({std::span(inputs).first(inputs_.size()), std::span(outputs).first(outputs_.size()),
-          kernel_workspace_},
+          workspace},
          alone);
   for (const Copy& copy : rounded_) convert(outputs[copy.index], rows_in(copy.narrow), alone);
   const std::int64_t bad = bad_index.load(std::memory_order_relaxed);

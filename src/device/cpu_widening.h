@@ -32,8 +32,8 @@ class CpuWidening {
 
   /// The shapes and types that the kernel sees.
   cpu::ArgShapes shapes() const { return {inputs_, outputs_}; }
-  /// The size of the op's workspace in bytes: first the kernel's own `kernel_bytes`, then the
-  /// scratch memory for the f32 copies.
+  /// The size of the op's workspace in bytes: for each part, the kernel's own `kernel_bytes`, then
+  /// the scratch memory for the f32 copies.
   std::int64_t workspace_bytes(std::int64_t kernel_bytes) const;
   /// Assigns the kernel's workspace and the f32 copies to parts of `workspace`, which has at least
   /// workspace_bytes(kernel_bytes) bytes.
@@ -57,7 +57,7 @@ class CpuWidening {
   struct Blocks {
     std::int64_t rows = 0;        ///< Of all operands that have rows.
     std::int64_t block_rows = 0;  ///< Of a block.
-    std::int64_t parts = 1;       ///< Each has scratch memory of its own.
+    std::int64_t parts = 1;       ///< Each has a workspace and scratch memory of its own.
     std::uint32_t inputs = 0;     ///< Bit i: input i has rows; the others are read whole.
     std::uint32_t outputs = 0;
     std::int64_t count() const { return ceil_div(rows, block_rows); }
@@ -74,8 +74,9 @@ class CpuWidening {
   std::vector<View> inputs_, outputs_;
   std::vector<Copy> widened_, rounded_;
   Blocks blocks_;
-  std::int64_t scratch_bytes_ = 0;  ///< Of one part.
-  std::span<std::byte> kernel_workspace_;
+  std::int64_t scratch_bytes_ = 0;         ///< Of one part.
+  std::int64_t part_bytes_ = 0;            ///< With the kernel's workspace.
+  std::span<std::byte> kernel_workspace_;  ///< Of the first part, as scratch_.
   std::byte* scratch_ = nullptr;
 };
 

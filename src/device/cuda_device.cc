@@ -21,7 +21,6 @@
 #include "device/cuda_program.h"
 #include "device/cuda_queue.h"
 #include "graph/passes.h"
-#include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 
 namespace volta {
@@ -135,8 +134,7 @@ class GpuDevice final : public Device {
   // One launch rounds all weights of a training step.
   Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }
 
-  // Weights keep the order of rows in which files store them. Blocks of integers have the length
-  // that they have on a CPU, so that a model means the same on both.
+  // Weights keep the order of rows in which files store them.
   Encoding preferred_encoding(const Op& op, std::size_t input,
                               const TensorSpec& spec) const override {
     const auto* const product = std::get_if<MatMul>(&op);
@@ -146,7 +144,7 @@ class GpuDevice final : public Device {
     rows.packing = Packing::kRows;
     rows.transposed = product->transpose_b;
     if (rows.block == 0) {
-      rows.block = cpu::quant_block(rows.quant, spec.shape[product->transpose_b ? 1 : 0]);
+      rows.block = format_new_block(rows.quant, spec.shape[product->transpose_b ? 1 : 0]);
     }
     return accepts_encoding(op, input, rows) ? rows : Encoding{};
   }

@@ -27,17 +27,17 @@ struct Range {
 };
 
 // The memory that a call reads only, and that it writes.
-struct Use {
+struct MemoryAccess {
   std::vector<Range> reads, writes;
 
-  explicit Use(const OpCall& call) {
+  explicit MemoryAccess(const OpCall& call) {
     const std::uint32_t written = volta::writes(*call.op, call.inputs.size());
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       add(call.inputs[i], writes_input(written, i) ? writes : reads);
     }
     for (const View& output : call.outputs) add(output, writes);
   }
-  bool conflicts(const Use& other) const {
+  bool conflicts(const MemoryAccess& other) const {
     return any_overlap(writes, other.writes) || any_overlap(writes, other.reads) ||
            any_overlap(reads, other.writes);
   }
@@ -68,17 +68,19 @@ struct Draft {
 // The end of the group that begins with call `begin`, whose calls are appended to `group`.
 std::size_t extend(std::span<const OpCall> calls, std::size_t begin,
                    std::vector<cuda::GroupCall>& group) {
-  std::vector<Use> uses;
+  std::vector<MemoryAccess> accesses;
   std::size_t end = begin;
   for (; end < calls.size() && end - begin < kMostCalls; ++end) {
     const OpCall& call = calls[end];
-    const auto made = cuda::group_call(*call.op, args_of(call));
-    if (!made || call.may_stop != calls[begin].may_stop) break;
+    const auto grouped = cuda::group_call(*call.op, args_of(call));
+    if (!grouped || call.may_stop != calls[begin].may_stop) break;
     if (!cuda::same_group(*calls[begin].op, args_of(calls[begin]), *call.op, args_of(call))) break;
-    Use use(call);
-    if (std::ranges::any_of(uses, [&](const Use& other) { return use.conflicts(other); })) break;
-    uses.push_back(std::move(use));
-    group.push_back(*made);
+    MemoryAccess access(call);
+    if (std::ranges::any_of(accesses,
+                            [&](const MemoryAccess& other) { return access.conflicts(other); }))
+      break;
+    accesses.push_back(std::move(access));
+    group.push_back(*grouped);
   }
   return std::max(end, begin + 1);
 }
@@ -94,11 +96,11 @@ std::int64_t place(const std::vector<T>& items, std::int64_t& bytes) {
 
 Result<CudaUnits> make_units(std::span<const OpCall> calls,
                              const std::shared_ptr<MemoryOwner>& memory) {
-  CudaUnits made;
+  CudaUnits result;
   std::vector<Draft> drafts;
   std::int64_t bytes = 0;
   for (std::size_t begin = 0; begin < calls.size();) {
-    Draft draft{.unit = made.units.size()};
+    Draft draft{.unit = result.units.size()};
     std::size_t end = extend(calls, begin, draft.calls);
     if (end - begin > 1) {
       if (auto chunks = cuda::group_chunks(draft.calls)) {
@@ -110,21 +112,21 @@ Result<CudaUnits> make_units(std::span<const OpCall> calls,
         end = begin + 1;
       }
     }
-    made.units.push_back({begin, end, {}});
+    result.units.push_back({begin, end, {}});
     begin = end;
   }
-  if (bytes == 0) return made;
-  VOLTA_TRY(made.tables, DeviceBuffer::allocate(memory, bytes));
+  if (bytes == 0) return result;
+  VOLTA_TRY(result.tables, DeviceBuffer::allocate(memory, bytes));
   for (const Draft& draft : drafts) {
-    VOLTA_TRY(made.tables->write(draft.calls_offset, std::as_bytes(std::span(draft.calls))));
-    VOLTA_TRY(made.tables->write(draft.chunks_offset, std::as_bytes(std::span(draft.chunks))));
+    VOLTA_TRY(result.tables->write(draft.calls_offset, std::as_bytes(std::span(draft.calls))));
+    VOLTA_TRY(result.tables->write(draft.chunks_offset, std::as_bytes(std::span(draft.chunks))));
     // SAFETY: the tables begin at these offsets, which are multiples of 256.
-    made.units[draft.unit].table = {
-        static_cast<const cuda::GroupCall*>(made.tables->at_offset(draft.calls_offset)),
-        static_cast<const cuda::GroupChunk*>(made.tables->at_offset(draft.chunks_offset)),
+    result.units[draft.unit].table = {
+        static_cast<const cuda::GroupCall*>(result.tables->at_offset(draft.calls_offset)),
+        static_cast<const cuda::GroupChunk*>(result.tables->at_offset(draft.chunks_offset)),
         std::ssize(draft.chunks)};
   }
-  return made;
+  return result;
 }
 
 }  // namespace volta

@@ -34,16 +34,16 @@ class WrittenMemory {
       add({reinterpret_cast<std::uintptr_t>(call.workspace.data()), call.workspace.size()});
     }
     std::ranges::sort(ranges_, {}, &Range::begin);
-    std::size_t kept = 0;
+    std::size_t merged = 0;
     for (const Range& range : ranges_) {
-      if (kept > 0 && range.begin <= ranges_[kept - 1].begin + ranges_[kept - 1].bytes) {
-        Range& last = ranges_[kept - 1];
+      if (merged > 0 && range.begin <= ranges_[merged - 1].begin + ranges_[merged - 1].bytes) {
+        Range& last = ranges_[merged - 1];
         last.bytes = std::max(last.bytes, range.begin + range.bytes - last.begin);
       } else {
-        ranges_[kept++] = range;
+        ranges_[merged++] = range;
       }
     }
-    ranges_.resize(kept);
+    ranges_.resize(merged);
   }
 
   bool meets(const View& view) const {

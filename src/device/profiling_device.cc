@@ -251,11 +251,11 @@ Profile ProfilingDevice::Recorder::profile() const {
   profile.labels = sorted_rows(std::move(labels));
   profile.executions = executions_;
   profile.sources = sources_;
-  const std::int64_t kept = std::min(event_count_, ring_.size());
-  for (std::int64_t i = 0; i < kept; ++i) {
-    profile.events.push_back(ring_[(next_event_ - kept + i + ring_.size()) % ring_.size()]);
+  const std::int64_t stored = std::min(event_count_, ring_.size());
+  for (std::int64_t i = 0; i < stored; ++i) {
+    profile.events.push_back(ring_[(next_event_ - stored + i + ring_.size()) % ring_.size()]);
   }
-  profile.dropped_events = event_count_ - kept;
+  profile.dropped_events = event_count_ - stored;
   return profile;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/json.h"
 
 namespace volta {
@@ -78,7 +79,6 @@ std::int64_t GenerationConfig::new_tokens(std::int64_t prompt, std::int64_t fall
 Result<GenerationConfig> parse_generation_config(std::string_view json, std::string_view name) {
   VOLTA_TRY(const JsonValue value, parse_json(json, name));
   const JsonRef root(value, name);
-  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   GenerationConfig config;
   VOLTA_TRY(config.end_tokens, read_end_tokens(root));
   VOLTA_TRY(read_int(root, "bos_token_id", 0, kMaxId, config.begin_token));
@@ -91,8 +91,8 @@ Result<GenerationConfig> parse_generation_config(std::string_view json, std::str
   VOLTA_TRY(read_float(root, "top_p", config.top_p));
   VOLTA_TRY(read_float(root, "min_p", config.min_p));
   VOLTA_TRY(read_float(root, "repetition_penalty", config.repetition_penalty));
-  VOLTA_TRY(read_int(root, "max_new_tokens", 0, kMaxTokens, config.max_new_tokens));
-  VOLTA_TRY(read_int(root, "max_length", 0, kMaxTokens, config.max_length));
+  VOLTA_TRY(read_int(root, "max_new_tokens", 0, kMaxPlausibleCount, config.max_new_tokens));
+  VOLTA_TRY(read_int(root, "max_length", 0, kMaxPlausibleCount, config.max_length));
   if (auto valid = validate(config.sampling({})); !valid) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", name, valid.error().message()));
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/json.h"
 #include "formats/model_families.h"
 #include "formats/rope_config.h"
@@ -224,7 +225,8 @@ Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
       field = static_cast<std::remove_reference_t<decltype(field)>>(*result);
     }
   };
-  visit_sizes(c, [&](auto key, auto& field) { keep(ref.get_int(key, 0, kMaxConfigSize), field); });
+  visit_sizes(c,
+              [&](auto key, auto& field) { keep(ref.get_int(key, 0, kMaxPlausibleCount), field); });
   visit_flags(c, [&](auto key, auto& field) { keep(ref.get_bool(key), field); });
   visit_floats(c, [&](auto key, auto& field) { keep(ref.get_float(key), field); });
   keep(ref.get_int("window", 0, 1 << 30), c.window);

@@ -15,8 +15,6 @@ namespace [[gnu::visibility("default")]] volta {
 
 /// No file of settings is larger, in bytes.
 inline constexpr std::int64_t kMaxConfigBytes = std::int64_t{16} << 20;
-/// No size in a config.json or a GGUF is larger; validate() checks the real limits.
-inline constexpr std::int64_t kMaxConfigSize = std::int64_t{1} << 40;
 
 /// Parses the architecture in a config.json, in the keys of a known family (docs/models.md) or in
 /// Volta's own keys. kInvalidFile for missing or out-of-range values and for family keys that

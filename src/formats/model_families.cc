@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "formats/family_table.h"
 #include "formats/model_config.h"
 #include "formats/rope_config.h"
@@ -46,18 +47,18 @@ constexpr std::array kActivations = {
 // Reads a size under GPT-2's own key or under the key of later families.
 Result<std::int64_t> get_size(const JsonRef& root, std::string_view key, std::string_view later,
                               std::int64_t fallback) {
-  VOLTA_TRY(const std::int64_t other, root.get_int_or(later, fallback, 1, kMaxConfigSize));
-  return root.get_int_or(key, other, 1, kMaxConfigSize);
+  VOLTA_TRY(const std::int64_t other, root.get_int_or(later, fallback, 1, kMaxPlausibleCount));
+  return root.get_int_or(key, other, 1, kMaxPlausibleCount);
 }
 
 Result<TransformerConfig> parse_gpt2(const JsonRef& root) {
   TransformerConfig c;
-  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", 50257, 1, kMaxConfigSize));
+  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", 50257, 1, kMaxPlausibleCount));
   VOLTA_TRY(c.context, get_size(root, "n_positions", "max_position_embeddings", 1024));
   VOLTA_TRY(c.dim, get_size(root, "n_embd", "hidden_size", 768));
   VOLTA_TRY(c.layers, get_size(root, "n_layer", "num_hidden_layers", 12));
   VOLTA_TRY(c.heads, get_size(root, "n_head", "num_attention_heads", 12));
-  VOLTA_TRY(c.ffn, root.get_int_or("n_inner", 4 * c.dim, 1, kMaxConfigSize));
+  VOLTA_TRY(c.ffn, root.get_int_or("n_inner", 4 * c.dim, 1, kMaxPlausibleCount));
   VOLTA_TRY(const double eps, root.get_float_or("layer_norm_epsilon", 1e-5));
   VOLTA_TRY(c.tied_output, root.get_bool_or("tie_word_embeddings", true));
   VOLTA_TRY(parse_activation(root, "activation_function", "gelu_new", c));
@@ -124,10 +125,10 @@ Result<std::vector<bool>> usual_layer_types(const JsonRef& root, const Family& f
   const WindowKeys& keys = family.windows;
   std::int64_t front = 0, every = keys.full_every;
   if (keys.full_front >= 0) {
-    VOLTA_TRY(front, root.get_int_or("max_window_layers", keys.full_front, 0, kMaxConfigSize));
+    VOLTA_TRY(front, root.get_int_or("max_window_layers", keys.full_front, 0, kMaxPlausibleCount));
   }
   if (family.rope.local_theta > 0.0) {
-    VOLTA_TRY(every, root.get_int_or("sliding_window_pattern", every, 1, kMaxConfigSize));
+    VOLTA_TRY(every, root.get_int_or("sliding_window_pattern", every, 1, kMaxPlausibleCount));
   }
   std::vector<bool> slides;
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
@@ -164,14 +165,14 @@ Status parse_windows(const JsonRef& root, const Family& family, TransformerConfi
 // Sets the numbers of heads and head_dim. A missing num_key_value_heads means the family's default
 // if that divides the number of heads; null means as many as heads.
 Status parse_heads(const JsonRef& root, const Family& family, TransformerConfig& c) {
-  VOLTA_TRY(c.heads, root.get_int_or("num_attention_heads", family.heads, 1, kMaxConfigSize));
+  VOLTA_TRY(c.heads, root.get_int_or("num_attention_heads", family.heads, 1, kMaxPlausibleCount));
   const bool given = root.node().find("num_key_value_heads") != nullptr;
   const bool usual = !given && family.kv_heads > 0 && c.heads % family.kv_heads == 0;
   VOLTA_TRY(c.kv_heads, root.get_int_or("num_key_value_heads", usual ? family.kv_heads : c.heads, 1,
-                                        kMaxConfigSize));
+                                        kMaxPlausibleCount));
   const std::int64_t head_dim = family.head_dim > 0 ? family.head_dim : c.dim / c.heads;
-  VOLTA_TRY(c.head_dim,
-            root.get_int_or("head_dim", std::max<std::int64_t>(head_dim, 1), 1, kMaxConfigSize));
+  VOLTA_TRY(c.head_dim, root.get_int_or("head_dim", std::max<std::int64_t>(head_dim, 1), 1,
+                                        kMaxPlausibleCount));
   return {};
 }
 
@@ -191,8 +192,9 @@ Status parse_biases(const JsonRef& root, BiasKeys keys, TransformerConfig& c) {
 Status parse_unrotated(const JsonRef& root, const Family& family, TransformerConfig& c) {
   if (family.unrotated_every == 0) return {};
   VOLTA_TRY(const auto list, root.optional_member("no_rope_layers"));
-  VOLTA_TRY(const std::int64_t every,
-            root.get_int_or("no_rope_layer_interval", family.unrotated_every, 1, kMaxConfigSize));
+  VOLTA_TRY(
+      const std::int64_t every,
+      root.get_int_or("no_rope_layer_interval", family.unrotated_every, 1, kMaxPlausibleCount));
   if (!list) {
     for (std::int64_t layer = every - 1; layer < c.layers; layer += every) {
       c.unrotated_layers.push_back(layer);
@@ -263,11 +265,11 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family)
   c.ffn_kind = FfnKind::kGated;
   c.qk_norm = family.qk_norm;
   c.qk_norm_whole = family.qk_norm_whole;
-  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", family.vocab_size, 1, kMaxConfigSize));
-  VOLTA_TRY(c.dim, root.get_int_or("hidden_size", family.dim, 1, kMaxConfigSize));
+  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", family.vocab_size, 1, kMaxPlausibleCount));
+  VOLTA_TRY(c.dim, root.get_int_or("hidden_size", family.dim, 1, kMaxPlausibleCount));
   VOLTA_TRY(c.layers, root.get_int_or("num_hidden_layers", family.layers, 1, kMaxLayers));
   VOLTA_TRY(parse_heads(root, family, c));
-  VOLTA_TRY(c.ffn, root.get_int_or("intermediate_size", family.ffn, 1, kMaxConfigSize));
+  VOLTA_TRY(c.ffn, root.get_int_or("intermediate_size", family.ffn, 1, kMaxPlausibleCount));
   VOLTA_TRY(const double eps, root.get_float_or("rms_norm_eps", family.eps));
   c.norm_eps = static_cast<float>(eps);
   VOLTA_TRY(c.tied_output, root.get_bool_or("tie_word_embeddings", family.tied));
@@ -278,7 +280,7 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family)
   VOLTA_TRY(parse_gemma(root, family, c));
   VOLTA_TRY(parse_numbers(root, family, c));
   VOLTA_TRY(const std::int64_t longest,
-            root.get_int_or("max_position_embeddings", family.context, 1, kMaxConfigSize));
+            root.get_int_or("max_position_embeddings", family.context, 1, kMaxPlausibleCount));
   VOLTA_TRY(parse_rope(root, longest, family.rope, c));
   return c;
 }

@@ -66,10 +66,10 @@ Result<ChatTemplate> parse_templates(const JsonRef& member, ChatTemplate::Specia
     VOLTA_TRY(const std::string source, member.as_string());
     return ChatTemplate::parse(source, member.path(), std::move(tokens));
   }
-  struct Named {
+  struct TemplateText {
     std::string name, place, text;
   };
-  std::vector<Named> templates;
+  std::vector<TemplateText> templates;
   VOLTA_TRY(const auto list, member.elements());
   for (const JsonRef& item : list) {
     VOLTA_TRY(std::string name, item.get_string("name"));
@@ -77,7 +77,8 @@ Result<ChatTemplate> parse_templates(const JsonRef& member, ChatTemplate::Specia
     templates.push_back({std::move(name), std::string(item.path()), std::move(text)});
   }
   std::vector<ChatTemplate::Source> sources;
-  for (const Named& named : templates) sources.push_back({named.name, named.place, named.text});
+  for (const TemplateText& named : templates)
+    sources.push_back({named.name, named.place, named.text});
   auto parsed = ChatTemplate::parse(sources, std::move(tokens));
   if (parsed) return parsed;
   return std::unexpected(std::move(parsed).error().with_context(member.path()));

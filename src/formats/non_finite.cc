@@ -12,7 +12,6 @@
 
 #include "base/arithmetic.h"
 #include "device/tensor_ops.h"
-#include "tensor/tensor.h"
 #include "tensor/weight_format.h"
 
 namespace volta {
@@ -138,24 +137,29 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
   return found;
 }
 
-Status check_finite(const Transformer& model) {
-  VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
+Result<NonFinite> count_non_finite(Device& device, const Tensor& tensor, ThreadPool& pool,
+                                   const Interruption& interrupted) {
   constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes per interruption check.
+  const DType dtype = tensor.spec().encoding.quantized() ? DType::kF32 : tensor.dtype();
+  VOLTA_TRY(const Tensor plain, tensor_ops::as_spec(device, tensor, {dtype, tensor.shape()}));
+  VOLTA_TRY(const Tensor host, plain.host_accessible() ? Result<Tensor>(plain) : plain.clone_to());
+  VOLTA_TRY(const std::span<const std::byte> bytes, host.host_bytes());
+  NonFinite found;
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    found.add(count_non_finite(piece, dtype, pool),
+              static_cast<std::int64_t>(at) / dtype_size(dtype));
+  }
+  return found;
+}
+
+Status check_finite(const Transformer& model) {
+  Device& device = *model.device();
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(device.info().threads));
+  const Interruption interrupted = [&device] { return device.interrupted(); };
   for (const auto& [name, weight] : model.weights()) {
-    // Packed weights are checked after they are converted to plain values.
-    const DType dtype = weight.spec().encoding.quantized() ? DType::kF32 : weight.dtype();
-    VOLTA_TRY(const Tensor plain,
-              tensor_ops::as_spec(*model.device(), weight, {dtype, weight.shape()}));
-    VOLTA_TRY(const Tensor host,
-              plain.host_accessible() ? Result<Tensor>(plain) : plain.clone_to());
-    VOLTA_TRY(const std::span<const std::byte> bytes, host.host_bytes());
-    NonFinite bad;
-    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
-      VOLTA_TRY(check_interrupted(*model.device()));
-      const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
-      bad.add(count_non_finite(piece, host.dtype(), pool),
-              static_cast<std::int64_t>(at) / dtype_size(host.dtype()));
-    }
+    VOLTA_TRY(const NonFinite bad, count_non_finite(device, weight, pool, interrupted));
     if (bad.first < 0) continue;
     return fail(ErrorCode::kNonFinite,
                 fmt::format("tensor '{}' holds {} NaN and {} infinities (volta verify lists all)",

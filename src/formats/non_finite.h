@@ -8,9 +8,12 @@
 #include "base/function_ref.h"
 #include "base/parallel.h"
 #include "base/result.h"
+#include "base/work_budget.h"
+#include "device/device.h"
 #include "nn/transformer.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
+#include "tensor/tensor.h"
 
 namespace volta {
 
@@ -37,6 +40,11 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 /// `first` on, 4096 per call (fewer in the last one). Several threads call it at once.
 NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
                            FunctionRef<void(std::int64_t first, std::span<float> values)> read);
+
+/// Counts NaN and infinity in a tensor on a device, in any memory; quantised tensors are checked
+/// after they are converted to plain values. kInterrupted soon after `interrupted` returned true.
+Result<NonFinite> count_non_finite(Device& device, const Tensor& tensor, ThreadPool& pool,
+                                   const Interruption& interrupted = {});
 
 /// kNonFinite for the first of a model's weights that holds NaN or infinity, with its name and the
 /// counts; kInterrupted when the model's device received a request to stop.

@@ -12,7 +12,6 @@
 #include "base/work_budget.h"
 #include "device/tensor_ops.h"
 #include "formats/carried_files.h"
-#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
@@ -98,11 +97,11 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   std::vector<Entry> entries;
   for (const ParameterInfo& info : parameters(config)) {
     const auto spec = before.find(info.name);
-    const auto kept = packed.find(info.name);
-    if (spec == before.end() || kept == packed.end()) continue;  // Both have every parameter.
+    const auto encoded = packed.find(info.name);
+    if (spec == before.end() || encoded == packed.end()) continue;  // Both have every parameter.
     const bool vector = info.shape.rank() < 2;
     entries.push_back(
-        {info, spec->second, target_of(spec->second, vector ? spec->second : kept->second)});
+        {info, spec->second, target_of(spec->second, vector ? spec->second : encoded->second)});
   }
   std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.info.name; });
   return entries;
@@ -170,11 +169,15 @@ Result<std::vector<QuantizedTensor>> write_folder(const std::string& from, const
 
 }  // namespace
 
-Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
+Result<std::vector<QuantizedTensor>> quantize_model(const ModelSource& source,
+                                                    const std::string& to,
                                                     const WeightFormat& format, Device& device,
                                                     const QuantizeCallback& on_tensor,
                                                     bool replace) {
-  VOLTA_TRY(const ModelSource source, ModelSource::open(from));
+  const std::string& from = source.path();
+  if (source.gguf() != nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no folder", from));
+  }
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(check_source_stays(from, to));
   if (replace) VOLTA_TRY(check_gives_way(to, from));

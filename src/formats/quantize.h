@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "formats/model_source.h"
 #include "tensor/spec.h"
 
 namespace [[gnu::visibility("default")]] volta {
@@ -23,7 +24,7 @@ struct QuantizedTensor {
 /// Called after every tensor, with the number of all tensors; false stops the work.
 using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::int64_t tensors)>;
 
-/// Writes the model of folder `from` into the folder `to`. The weights of matrix products are
+/// Writes the model of the folder `source` into the folder `to`. The weights of matrix products are
 /// stored in `format`. Other weights are unchanged, and the files that go with them (config,
 /// tokenizer, ...) are copied. `to` is a new or empty folder; with `replace`, the model in it may
 /// be replaced (see NewFolder::create). Only one tensor is in memory at a time, and the folder
@@ -32,8 +33,9 @@ using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::in
 /// kUnsupported when the weights are integers already. kNonFinite, with the name, for a tensor that
 /// holds NaN or infinity or whose scales would overflow. kInterrupted when `on_tensor` returned
 /// false or the device received a request to stop. kInvalidFile soon after a file of the weights
-/// has changed.
-Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
+/// has changed. kInvalidArgument when the source is a .gguf file.
+Result<std::vector<QuantizedTensor>> quantize_model(const ModelSource& source,
+                                                    const std::string& to,
                                                     const WeightFormat& format, Device& device,
                                                     const QuantizeCallback& on_tensor = {},
                                                     bool replace = false);

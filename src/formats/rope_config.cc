@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "formats/model_config.h"
 
 namespace volta {
@@ -41,11 +42,6 @@ Result<double> positive_or(const JsonRef& ref, std::string_view key, double fall
   return value == 0.0 ? fallback : value;
 }
 
-// The default factor by which yarn scales attention (Peng et al. 2023, section 3.4).
-double yarn_sharpening(double factor, double weight) {
-  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-}
-
 Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
   VOLTA_TRY(s.beta_fast, positive_or(rope, "beta_fast", s.beta_fast));
   VOLTA_TRY(s.beta_slow, positive_or(rope, "beta_slow", s.beta_slow));
@@ -55,7 +51,7 @@ Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
   const bool both = mscale != 0.0 && mscale_all_dim != 0.0;
   const double usual =
       both ? yarn_sharpening(s.factor, mscale) / yarn_sharpening(s.factor, mscale_all_dim)
-           : yarn_sharpening(s.factor, 1.0);
+           : yarn_sharpening(s.factor);
   VOLTA_TRY(s.attention_factor, rope.get_float_or("attention_factor", usual));
   return {};
 }
@@ -70,8 +66,8 @@ bool has_original(RopeKind kind) {
 Result<std::int64_t> parse_original(const JsonRef& root, const JsonRef& rope,
                                     std::int64_t longest) {
   const std::string_view key = "original_max_position_embeddings";
-  VOLTA_TRY(const std::int64_t inner, rope.get_int_or(key, longest, 1, kMaxConfigSize));
-  return root.get_int_or(key, inner, 1, kMaxConfigSize);
+  VOLTA_TRY(const std::int64_t inner, rope.get_int_or(key, longest, 1, kMaxPlausibleCount));
+  return root.get_int_or(key, inner, 1, kMaxPlausibleCount);
 }
 
 // A list of divisors of the frequencies.
@@ -204,7 +200,7 @@ Result<LayerRopes> find_layer_ropes(const JsonRef& root, double usual) {
 std::int64_t stretched(std::int64_t longest, std::int64_t original, double factor) {
   const double wanted = std::floor(static_cast<double>(original) * factor);
   if (!(wanted > static_cast<double>(longest))) return longest;
-  return static_cast<std::int64_t>(std::min(wanted, static_cast<double>(kMaxConfigSize)));
+  return static_cast<std::int64_t>(std::min(wanted, static_cast<double>(kMaxPlausibleCount)));
 }
 
 void write_list(JsonWriter& json, std::string_view key, const std::vector<float>& numbers) {
@@ -251,6 +247,10 @@ void visit_numbers(Scaling& s, Visitor&& visit) {
 
 std::string_view rope_kind_name(RopeKind kind) {
   return kKinds[static_cast<std::size_t>(kind)].name;  // The table is in the order of the enum.
+}
+
+double yarn_sharpening(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
 }
 
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
@@ -340,7 +340,7 @@ Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config) {
     VOLTA_TRY(s.short_factors, parse_factors(*ref, "short_factors"));
     VOLTA_TRY(s.long_factors, parse_factors(*ref, "long_factors"));
   }
-  VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxConfigSize));
+  VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxPlausibleCount));
   VOLTA_TRY(s.truncate, ref->get_bool("truncate"));
   return s;
 }

@@ -34,6 +34,10 @@ Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& key
 /// Writes the same keys, old and new, and "max_position_embeddings".
 void write_rope(JsonWriter& json, const TransformerConfig& config);
 
+/// The default factor by which yarn scales attention (Peng et al. 2023, section 3.4). ggml scales
+/// attention by it as well, with weight 1.
+double yarn_sharpening(double factor, double weight = 1.0);
+
 /// Reads and writes Volta's own object "rope_scaling". A missing object means no scaling.
 Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config);
 void write_rope_scaling_fields(JsonWriter& json, const RopeScaling& scaling);

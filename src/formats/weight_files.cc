@@ -26,13 +26,6 @@ bool all_zero(const Tensor& tensor) {
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// A shard must be in the folder itself.
-bool plain_file_name(std::string_view name) {
-  return !name.empty() && name.find('/') == std::string_view::npos &&
-         name.find('\\') == std::string_view::npos && name != "." && name != ".." &&
-         name.find('\0') == std::string_view::npos && name.ends_with(".safetensors");
-}
-
 // Checks that every tensor of the index is in the file that the index names, and that every tensor
 // of the files is in the index.
 Status check_index(const std::string& path, const std::map<std::string, std::string>& file_of,
@@ -88,7 +81,7 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   std::set<std::string> names;
   for (const auto& [tensor, value] : *members) {
     VOLTA_TRY(const std::string name, map.at(value).as_string());
-    if (!plain_file_name(name)) {
+    if (!is_plain_file_name(name) || !name.ends_with(".safetensors")) {
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' is in '{}'; a shard is a .safetensors file of the "
                               "folder itself",
@@ -189,7 +182,7 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
                                 entry.name, to_string(entry.spec)));
       }
       VOLTA_TRY(const Encoding encoding, stored_encoding(out.files_[i], entry.name));
-      if (!out.places_.emplace(full, Place{i, entry, encoding}).second) {
+      if (!out.tensors_.emplace(full, StoredTensor{i, entry, encoding}).second) {
         return fail(ErrorCode::kInvalidFile,
                     fmt::format("tensor '{}' is there twice, in two files or with and without its "
                                 "prefix",
@@ -208,21 +201,21 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
 std::vector<SafetensorsEntry> WeightFiles::entries(const TransformerConfig& config) const {
   std::vector<SafetensorsEntry> list;
   for (const ParameterInfo& info : parameters(config)) {
-    if (const auto found = place(info)) list.push_back((*found)->entry);
+    if (const auto found = find(info)) list.push_back((*found)->entry);
   }
   return list;
 }
 
-Result<const WeightFiles::Place*> WeightFiles::place(const ParameterInfo& parameter) const {
-  const auto found = places_.find(parameter.name);
-  if (found != places_.end()) return &found->second;
+Result<const WeightFiles::StoredTensor*> WeightFiles::find(const ParameterInfo& parameter) const {
+  const auto found = tensors_.find(parameter.name);
+  if (found != tensors_.end()) return &found->second;
   return fail(ErrorCode::kInvalidFile,
               fmt::format("the model has no tensor '{}' {}; the weights do not fit the config",
                           parameter.name, to_string(parameter.shape)));
 }
 
 Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
-  VOLTA_TRY(const Place* found, place(parameter));
+  VOLTA_TRY(const StoredTensor* found, find(parameter));
   const TensorSpec& spec = found->entry.spec;
   if (const Encoding& e = found->encoding; e.quantized() && parameter.shape.rank() == 2) {
     const TensorSpec whole{DType::kF32, parameter.shape, e};
@@ -250,7 +243,7 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
 // interruptions.
 Result<Tensor> WeightFiles::read(const ParameterInfo& parameter,
                                  const Interruption& /*interrupted*/) {
-  VOLTA_TRY(const Place* found, place(parameter));
+  VOLTA_TRY(const StoredTensor* found, find(parameter));
   VOLTA_TRY(Tensor tensor, files_[found->file].map(found->entry.name));
   if (!found->encoding.quantized()) return tensor;
   VOLTA_TRY(const TensorSpec whole, spec(parameter));
@@ -258,7 +251,7 @@ Result<Tensor> WeightFiles::read(const ParameterInfo& parameter,
 }
 
 Status WeightFiles::check_unchanged(const ParameterInfo& parameter) const {
-  VOLTA_TRY(const Place* found, place(parameter));
+  VOLTA_TRY(const StoredTensor* found, find(parameter));
   return files_[found->file].check_unchanged();
 }
 
@@ -268,7 +261,7 @@ Status WeightFiles::check_unchanged() const {
 }
 
 void WeightFiles::release(const ParameterInfo& parameter) {
-  const auto found = place(parameter);
+  const auto found = find(parameter);
   if (found) files_[(*found)->file].release((*found)->entry.name);
 }
 

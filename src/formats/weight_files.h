@@ -49,15 +49,15 @@ class WeightFiles final : public WeightSource {
   Status check_unchanged() const override;
 
  private:
-  struct Place {
+  struct StoredTensor {
     std::size_t file = 0;
     SafetensorsEntry entry;
     Encoding encoding{};  ///< For tensors that are stored as integers.
   };
-  Result<const Place*> place(const ParameterInfo& parameter) const;
+  Result<const StoredTensor*> find(const ParameterInfo& parameter) const;
 
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, Place> places_;  ///< By the parameter's name.
+  std::map<std::string, StoredTensor> tensors_;  ///< By the parameter's name.
 };
 
 }  // namespace volta

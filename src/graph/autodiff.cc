@@ -137,20 +137,20 @@ class Differentiator {
                     std::span<const bool> wanted) {
     std::vector<DType> types;
     for (const ValueId input : node.inputs) types.push_back(gradient_type(input));
-    VOLTA_TRY(const Gradients made, gradient(node.op, {.graph = graph_,
-                                                       .inputs = node.inputs,
-                                                       .outputs = node.outputs,
-                                                       .output_grads = output_grads,
-                                                       .wanted = wanted,
-                                                       .types = types}));
-    if (made.size() != node.inputs.size()) {
+    VOLTA_TRY(const Gradients grads, gradient(node.op, {.graph = graph_,
+                                                        .inputs = node.inputs,
+                                                        .outputs = node.outputs,
+                                                        .output_grads = output_grads,
+                                                        .wanted = wanted,
+                                                        .types = types}));
+    if (grads.size() != node.inputs.size()) {
       return fail(ErrorCode::kInternal, fmt::format("its rule gives {} gradients for {} inputs",
-                                                    made.size(), node.inputs.size()));
+                                                    grads.size(), node.inputs.size()));
     }
-    for (std::size_t j = 0; j < made.size(); ++j) {
+    for (std::size_t j = 0; j < grads.size(); ++j) {
       if (!wanted[j]) continue;
-      if (!made[j].valid()) return no_gradient(node, j);
-      VOLTA_TRY(accumulate(node.inputs[j], made[j]));
+      if (!grads[j].valid()) return no_gradient(node, j);
+      VOLTA_TRY(accumulate(node.inputs[j], grads[j]));
     }
     return {};
   }

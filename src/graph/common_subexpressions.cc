@@ -48,8 +48,8 @@ class Merger {
 
   Status merge(const Node& first, const Node& node) {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      VOLTA_TRY(const ValueId made, rewriter_.at(first.outputs[i]));
-      rewriter_.replace(node.outputs[i], made);
+      VOLTA_TRY(const ValueId rewritten, rewriter_.at(first.outputs[i]));
+      rewriter_.replace(node.outputs[i], rewritten);
     }
     return {};
   }

@@ -34,8 +34,8 @@ class Typer {
     if (narrows_) find_needs();
     for (const Node& node : graph_.nodes()) VOLTA_TRY(visit(node));
     for (const GraphOutput& output : graph_.outputs()) {
-      VOLTA_TRY(const ValueId made, rewriter_.at(output.value));
-      VOLTA_TRY(const ValueId typed, cast(made, graph_.spec(output.value).dtype));
+      VOLTA_TRY(const ValueId rewritten, rewriter_.at(output.value));
+      VOLTA_TRY(const ValueId typed, cast(rewritten, graph_.spec(output.value).dtype));
       rewriter_.replace(output.value, typed);
     }
     return rewriter_.finish();

@@ -55,8 +55,8 @@ Status fold(const Node& node, std::span<const ValueId> inputs, const Graph& sour
                   fmt::format("evaluating gives {}, should give {}", to_string(results[i].spec()),
                               to_string(source.spec(node.outputs[i]))));
     }
-    VOLTA_TRY(const ValueId made, rewriter.add_constant("folded", std::move(results[i])));
-    rewriter.replace(node.outputs[i], made);
+    VOLTA_TRY(const ValueId folded, rewriter.add_constant("folded", std::move(results[i])));
+    rewriter.replace(node.outputs[i], folded);
   }
   return {};
 }

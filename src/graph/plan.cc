@@ -27,7 +27,7 @@ class Planner {
       : graph_(graph),
         backend_(backend),
         end_(static_cast<std::int64_t>(graph.nodes().size())),
-        homes_(graph.values().size()),
+        storage_(graph.values().size()),
         last_use_(graph.values().size(), -1) {}
 
   Result<Plan> run() {
@@ -35,7 +35,7 @@ class Planner {
     find_last_uses();
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) VOLTA_TRY(visit(i));
     for (const GraphOutput& output : graph_.outputs()) {
-      if (home(output.value).block >= 0) block(home(output.value).block).result = true;
+      if (storage(output.value).block >= 0) block(storage(output.value).block).result = true;
     }
     const std::int32_t streams = backend_.streams();
     if (streams <= 1) {
@@ -58,7 +58,7 @@ class Planner {
 
  private:
   /// The memory of a value: either a binding or a block; the other one is -1.
-  struct Home {
+  struct Storage {
     std::int32_t binding = -1;
     std::int32_t block = -1;
   };
@@ -69,14 +69,14 @@ class Planner {
   };
 
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
-  const Home& home(ValueId id) const { return homes_[index(id)]; }
+  const Storage& storage(ValueId id) const { return storage_[index(id)]; }
   MemoryBlock& block(std::int32_t i) { return blocks_[static_cast<std::size_t>(i)]; }
 
   void bind_values() {
     for (std::size_t i = 0; i < graph_.values().size(); ++i) {
       const Value& value = graph_.values()[i];
       if (value.kind == ValueKind::kIntermediate) continue;
-      homes_[i].binding = static_cast<std::int32_t>(plan_.bindings.size());
+      storage_[i].binding = static_cast<std::int32_t>(plan_.bindings.size());
       plan_.bindings.push_back(
           {.name = value.name, .kind = value.kind, .spec = value.spec, .constant = value.constant});
     }
@@ -96,7 +96,7 @@ class Planner {
         const std::int64_t use = is_reshape ? std::max(i, last_use_[index(node.outputs[0])]) : i;
         last_use_[input] = std::max(last_use_[input], use);
         if (!writes_input(written, j)) continue;
-        const auto binding = static_cast<std::size_t>(homes_[input].binding);
+        const auto binding = static_cast<std::size_t>(storage_[input].binding);
         writes_[binding].push_back(i);
         plan_.bindings[binding].written = true;
       }
@@ -106,7 +106,7 @@ class Planner {
   Status visit(std::size_t i) {
     const Node& node = graph_.nodes()[i];
     if (std::holds_alternative<Reshape>(node.op) && can_share(node, static_cast<std::int64_t>(i))) {
-      homes_[index(node.outputs[0])] = home(node.inputs[0]);
+      storage_[index(node.outputs[0])] = storage(node.inputs[0]);
       return {};
     }
     VOLTA_TRY(const std::int64_t workspace, check_backend(i));
@@ -120,7 +120,7 @@ class Planner {
       const std::int64_t last = std::max(step, last_use_[index(output)]);
       const std::int32_t reused = j == 0 ? block_to_reuse(node, step) : -1;
       if (reused >= 0) block(reused).last = last;
-      homes_[index(output)].block = reused >= 0 ? reused : add_block(bytes, step, last);
+      storage_[index(output)].block = reused >= 0 ? reused : add_block(bytes, step, last);
       VOLTA_TRY(add_aligned(plan_.arena_bytes_unshared, bytes));
     }
     drafts_.push_back(draft);
@@ -130,7 +130,7 @@ class Planner {
   /// Whether a reshape can share the memory of its input. It must be a copy if the input is a
   /// binding that is written while the reshape still has readers, because they need the old bytes.
   bool can_share(const Node& reshape, std::int64_t step) const {
-    const std::int32_t binding = home(reshape.inputs[0]).binding;
+    const std::int32_t binding = storage(reshape.inputs[0]).binding;
     if (binding < 0) return true;
     const std::int64_t last = last_use_[index(reshape.outputs[0])];
     return std::ranges::none_of(writes_[static_cast<std::size_t>(binding)],
@@ -175,11 +175,11 @@ class Planner {
   /// output 0.
   std::int32_t block_to_reuse(const Node& node, std::int64_t step) {
     for (const ValueId candidate : node.inputs) {
-      const std::int32_t reused = home(candidate).block;
+      const std::int32_t reused = storage(candidate).block;
       if (reused < 0 || block(reused).last != step) continue;
       bool fits = true;
       for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-        if (home(node.inputs[j]).block != reused) continue;
+        if (storage(node.inputs[j]).block != reused) continue;
         fits = fits && may_alias(node.op, j) &&
                same_layout(graph_.spec(node.inputs[j]), graph_.spec(node.outputs[0]));
       }
@@ -194,7 +194,7 @@ class Planner {
   }
 
   PlanOperand operand(ValueId id) {
-    const Home where = home(id);
+    const Storage where = storage(id);
     const std::int64_t offset = where.binding >= 0 ? 0 : block(where.block).offset;
     return {.spec = graph_.spec(id), .binding = where.binding, .offset = offset};
   }
@@ -215,7 +215,7 @@ class Planner {
     const Node& node = graph_.nodes()[draft.node];
     const std::uint32_t written = writes(node.op, node.inputs.size());
     const auto place = [&](ValueId id) {
-      const Home where = home(id);
+      const Storage where = storage(id);
       return where.binding >= 0 ? static_cast<std::size_t>(where.binding)
                                 : plan_.bindings.size() + static_cast<std::size_t>(where.block);
     };
@@ -289,7 +289,7 @@ class Planner {
   const Graph& graph_;
   const Backend& backend_;
   std::int64_t end_;                               ///< The number of nodes: one past the last.
-  std::vector<Home> homes_;                        ///< By value.
+  std::vector<Storage> storage_;                   ///< By value.
   std::vector<std::int64_t> last_use_;             ///< By value.
   std::vector<std::vector<std::int64_t>> writes_;  ///< By binding: the steps that write it.
   std::vector<MemoryBlock> blocks_;

@@ -12,13 +12,13 @@ Result<Rewriter> Rewriter::begin(const Graph& source,
   Graph& target = rewriter.target_;
   for (std::size_t i = 0; i < source.values().size(); ++i) {
     const Value& value = source.values()[i];
-    Result<ValueId> made = ValueId{};
-    if (value.kind == ValueKind::kInput) made = target.input(value.name, value.spec);
+    Result<ValueId> copy = ValueId{};
+    if (value.kind == ValueKind::kInput) copy = target.input(value.name, value.spec);
     if (value.kind == ValueKind::kParameter) {
-      made = target.parameter(value.name, spec_of ? spec_of(value) : value.spec);
+      copy = target.parameter(value.name, spec_of ? spec_of(value) : value.spec);
     }
-    if (value.kind == ValueKind::kState) made = target.state(value.name, value.spec);
-    VOLTA_TRY(rewriter.values_[i], std::move(made));
+    if (value.kind == ValueKind::kState) copy = target.state(value.name, value.spec);
+    VOLTA_TRY(rewriter.values_[i], std::move(copy));
   }
   return rewriter;
 }

@@ -11,7 +11,7 @@ namespace volta {
 
 Schedule::Schedule(std::int32_t streams, std::size_t places)
     : streams_(static_cast<std::size_t>(std::max(streams, 1))),
-      places_(places),
+      accesses_(places),
       newest_(streams_, kNone) {}
 
 std::int64_t& Schedule::ended(std::size_t step, std::size_t stream) {
@@ -26,14 +26,15 @@ bool Schedule::before(std::size_t a, std::size_t b) const {
 void Schedule::find_dependencies(std::span<const std::size_t> reads,
                                  std::span<const std::size_t> writes) {
   dependencies_.clear();
-  const auto add_writer = [&](const Place& place) {
-    if (place.writer != kNone) dependencies_.push_back(static_cast<std::size_t>(place.writer));
+  const auto add_writer = [&](const Accesses& accesses) {
+    if (accesses.writer != kNone)
+      dependencies_.push_back(static_cast<std::size_t>(accesses.writer));
   };
-  for (const std::size_t read : reads) add_writer(places_[read]);
+  for (const std::size_t read : reads) add_writer(accesses_[read]);
   for (const std::size_t write : writes) {
-    const Place& place = places_[write];
-    add_writer(place);
-    dependencies_.insert(dependencies_.end(), place.readers.begin(), place.readers.end());
+    const Accesses& accesses = accesses_[write];
+    add_writer(accesses);
+    dependencies_.insert(dependencies_.end(), accesses.readers.begin(), accesses.readers.end());
   }
   std::ranges::sort(dependencies_, std::greater<>());
   const auto repeated = std::ranges::unique(dependencies_);
@@ -72,9 +73,9 @@ void Schedule::add(std::span<const std::size_t> reads, std::span<const std::size
     put_after(dependency);
   }
   newest_[stream] = static_cast<std::int64_t>(step);
-  for (const std::size_t read : reads) places_[read].readers.push_back(step);
+  for (const std::size_t read : reads) accesses_[read].readers.push_back(step);
   for (const std::size_t write : writes) {
-    places_[write] = {.writer = static_cast<std::int64_t>(step), .readers = {}};
+    accesses_[write] = {.writer = static_cast<std::int64_t>(step), .readers = {}};
   }
 }
 

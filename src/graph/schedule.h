@@ -30,7 +30,7 @@ class Schedule {
 
  private:
   /// The latest accesses to a place in memory, on which later steps can depend.
-  struct Place {
+  struct Accesses {
     std::int64_t writer = kNone;
     std::vector<std::size_t> readers;  ///< The steps that have read it since.
   };
@@ -41,7 +41,7 @@ class Schedule {
   std::int64_t& ended(std::size_t step, std::size_t stream);
 
   std::size_t streams_;
-  std::vector<Place> places_;
+  std::vector<Accesses> accesses_;
   std::vector<std::int64_t> newest_;      ///< The newest step of each stream.
   std::vector<std::int32_t> streams_of_;  ///< By step.
   std::vector<std::vector<std::size_t>> waits_;

@@ -18,10 +18,10 @@ namespace {
 std::vector<std::string> value_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const Value& value : graph.values()) names.push_back(value.name);
-  int made = 0;
+  int number = 0;
   for (const Node& node : graph.nodes()) {
     for (const ValueId id : node.outputs) {
-      names[static_cast<std::size_t>(id.index)] = fmt::format("%{}", made++);
+      names[static_cast<std::size_t>(id.index)] = fmt::format("%{}", number++);
     }
   }
   return names;

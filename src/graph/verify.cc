@@ -80,11 +80,11 @@ class Verifier {
       return broken_value(index, "no node makes it");
     }
     const Node& producer = nodes_[static_cast<std::size_t>(value.producer)];
-    const auto made =
+    const auto times =
         std::ranges::count(producer.outputs, static_cast<std::int32_t>(index), &ValueId::index);
-    if (made != 1) {
+    if (times != 1) {
       return broken_value(index, fmt::format("its node {} lists it {} times among its outputs",
-                                             value.producer, made));
+                                             value.producer, times));
     }
     return {};
   }

@@ -116,6 +116,10 @@ AttentionKvSpecs cache_specs(const TransformerConfig& config, std::int64_t pages
           {dtype, value_cache_shape(pages, config.kv_heads, config.head_dim)}};
 }
 
+AttentionKvNames cache_names(std::int64_t layer) {
+  return {fmt::format("cache.{}.k", layer), fmt::format("cache.{}.v", layer)};
+}
+
 Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& config,
                                                    const KvCacheSizes& sizes) {
   VOLTA_TRY(check_sizes(config, sizes));
@@ -138,12 +142,12 @@ Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& c
   cache.capacity_ = capacity_of(config, sizes);
   cache.lengths_.assign(static_cast<std::size_t>(sizes.slots), 0);
   for (const CacheGroup& group : cache_groups(config)) {
-    Group made{.window = group.window,
-               .per_sequence = pages_per_sequence(config, sizes, group),
-               .pool = {}};
-    VOLTA_TRY(made.pool, PagePool::create(pool_pages(config, sizes, group), sizes.slots,
-                                          table_blocks(config, sizes)));
-    cache.groups_.push_back(std::move(made));
+    Group added{.window = group.window,
+                .per_sequence = pages_per_sequence(config, sizes, group),
+                .pool = {}};
+    VOLTA_TRY(added.pool, PagePool::create(pool_pages(config, sizes, group), sizes.slots,
+                                           table_blocks(config, sizes)));
+    cache.groups_.push_back(std::move(added));
   }
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const PagePool& pool = cache.groups_[layer_group(config, layer)].pool;
@@ -151,6 +155,9 @@ Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& c
     AttentionKvCache one;
     VOLTA_TRY(one.k, Tensor::zeros(specs.k, device.memory()));
     VOLTA_TRY(one.v, Tensor::zeros(specs.v, device.memory()));
+    AttentionKvNames names = cache_names(layer);
+    cache.by_name_.emplace(std::move(names.k), one.k);
+    cache.by_name_.emplace(std::move(names.v), one.v);
     cache.layers_.push_back(std::move(one));
   }
   return cache;
@@ -259,10 +266,8 @@ bool TransformerKvCache::can_rewind(std::int64_t slot, std::int64_t length) cons
 }
 
 Result<Tensor> TransformerKvCache::bind(const PlanBinding& binding) const {
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (binding.name == fmt::format("cache.{}.k", layer)) return layers_[layer].k;
-    if (binding.name == fmt::format("cache.{}.v", layer)) return layers_[layer].v;
-  }
+  const auto found = by_name_.find(binding.name);
+  if (found != by_name_.end()) return found->second;
   return fail(ErrorCode::kNotFound, fmt::format("the KV cache has no tensor '{}'", binding.name));
 }
 

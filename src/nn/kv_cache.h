@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +65,12 @@ struct AttentionKvCache {
   Tensor k;
   Tensor v;
 };
+/// The names of its tensors as states of a graph.
+struct AttentionKvNames {
+  std::string k;
+  std::string v;
+};
+AttentionKvNames cache_names(std::int64_t layer);
 
 class TransformerKvCache {
  public:
@@ -110,6 +119,7 @@ class TransformerKvCache {
     bool reserve(std::int64_t slot, std::int64_t from, std::int64_t to);
   };
   std::vector<AttentionKvCache> layers_;
+  std::map<std::string, Tensor, std::less<>> by_name_;  ///< The tensors of all layers.
   std::vector<Group> groups_;
   std::vector<std::int64_t> lengths_;
   std::int64_t capacity_ = 0;

@@ -90,9 +90,9 @@ std::vector<float> yarn_frequencies(const TransformerConfig& config) {
   for (float& value : out) {
     const float ramp = (i - static_cast<float>(low)) / static_cast<float>(high - low);
     const float keep = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
-    const float kept = 1.0f / value;
+    const float unchanged = 1.0f / value;
     const float stretched = 1.0f / (static_cast<float>(s.factor) * value);
-    value = stretched * (1.0f - keep) + kept * keep;
+    value = stretched * (1.0f - keep) + unchanged * keep;
     i += 1.0f;
   }
   return out;

@@ -84,8 +84,8 @@ Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepS
   wanted.logit_rows = size.logit_rows;
   VOLTA_TRY(const Graph built, build_cached_graph(model.config(), wanted));
   VOLTA_TRY(Plan plan, model.plan(built, compute_dtype_));
-  Entry made{.plan = std::make_shared<const Plan>(std::move(plan))};
-  return &plans_.emplace(size, std::move(made)).first->second;
+  Entry added{.plan = std::make_shared<const Plan>(std::move(plan))};
+  return &plans_.emplace(size, std::move(added)).first->second;
 }
 
 Status StepPlans::prepare(const Transformer& model, const StepSize& size) {

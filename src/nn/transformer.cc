@@ -88,7 +88,8 @@ Status check_bytes(double needed, std::int64_t parameters, const Device& device)
 
 }  // namespace
 
-Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device) {
+Status check_parameters_fit(const TransformerConfig& config, std::int64_t copies,
+                            const Device& device) {
   return check_bytes(4.0 * static_cast<double>(parameter_count(config)) *
                          static_cast<double>(std::max<std::int64_t>(copies, 1)),
                      parameter_count(config), device);
@@ -113,7 +114,7 @@ Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& 
 Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
                                         std::shared_ptr<Device> device) {
   VOLTA_TRY(validate(config));
-  VOLTA_TRY(check_memory(config, 1, *device));
+  VOLTA_TRY(check_parameters_fit(config, 1, *device));
   std::map<std::string, Tensor> weights;
   std::uint32_t index = 0;
   for (const ParameterInfo& info : parameters(config)) {

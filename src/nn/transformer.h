@@ -22,7 +22,8 @@ namespace [[gnu::visibility("default")]] volta {
 
 /// kOutOfMemory if `copies` f32 tensors of the size of every parameter (weights, gradients,
 /// moments) need more than the device's memory. Call this before the first one is allocated.
-Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
+Status check_parameters_fit(const TransformerConfig& config, std::int64_t copies,
+                            const Device& device);
 
 /// Checks that weights stored as integers have their blocks along the axis that the model's
 /// products sum over. `stored` has the spec of every parameter. kInvalidFile names the first weight

@@ -196,8 +196,9 @@ Status add_cache(LayerContext& context, const CachedGraphOptions& options, const
   const std::int64_t pages = pool_pages(config, options.cache, cache_groups(config)[group]);
   const auto specs = cache_specs(config, pages, options.cache.dtype);
   Graph& graph = context.graph;
-  VOLTA_TRY(const ValueId k, graph.state(fmt::format("cache.{}.k", context.layer), specs.k));
-  VOLTA_TRY(const ValueId v, graph.state(fmt::format("cache.{}.v", context.layer), specs.v));
+  const AttentionKvNames names = cache_names(context.layer);
+  VOLTA_TRY(const ValueId k, graph.state(names.k, specs.k));
+  VOLTA_TRY(const ValueId v, graph.state(names.v, specs.v));
   context.cache = {k, v, in.positions, in.sequences, in.rows, in.tables[group]};
   return {};
 }

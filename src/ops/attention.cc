@@ -92,10 +92,11 @@ Result<Gradients> gradient(const Attention& op, const GradientContext& context) 
   operands.insert(operands.end(),
                   {context.outputs[0], context.outputs[1], context.output_grads[0]});
   if (op.dropout > 0.0f) operands.push_back(context.inputs[sequences]);
-  VOLTA_TRY(auto made, context.graph.add(AttentionGrad{op.shape, op.dropout, op.stream}, operands));
+  VOLTA_TRY(auto results,
+            context.graph.add(AttentionGrad{op.shape, op.dropout, op.stream}, operands));
   Gradients grads = no_gradients(context);
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    if (context.wanted[i]) grads[i] = made[i];
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (context.wanted[i]) grads[i] = results[i];
   }
   return grads;
 }

@@ -15,11 +15,11 @@ Result<SpecList> infer(const GatedUnit& op, Specs inputs) {
 
 Result<Gradients> gradient(const GatedUnit& op, const GradientContext& context) {
   const std::array operands = {context.inputs[0], context.inputs[1], context.output_grads[0]};
-  VOLTA_TRY(auto made, context.graph.add(GatedUnitGrad{op.activation}, operands));
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    if (!context.wanted[i]) made[i] = ValueId();
+  VOLTA_TRY(auto grads, context.graph.add(GatedUnitGrad{op.activation}, operands));
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!context.wanted[i]) grads[i] = ValueId();
   }
-  return made;
+  return grads;
 }
 
 OpTypes types(const GatedUnit&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }

@@ -42,11 +42,11 @@ Result<Gradients> gradient(const Norm& op, const GradientContext& context) {
   if (context.output_grads[1].valid()) return output_not_differentiable(op, "stats");
   const std::array operands = {context.inputs[0], context.inputs[1], context.outputs[1],
                                context.output_grads[0]};
-  VOLTA_TRY(auto made, context.graph.add(NormGrad{op.kind, op.has_bias, op.plus_one}, operands));
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    if (!context.wanted[i]) made[i] = ValueId();
+  VOLTA_TRY(auto grads, context.graph.add(NormGrad{op.kind, op.has_bias, op.plus_one}, operands));
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!context.wanted[i]) grads[i] = ValueId();
   }
-  return made;
+  return grads;
 }
 
 OpTypes types(const Norm&) { return {.activations = 0b1, .any = 0b110, .results = 0b1}; }

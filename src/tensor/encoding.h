@@ -60,12 +60,6 @@ struct Encoding {
   constexpr std::int64_t panels(const Shape& shape) const { return ceil_div(n(shape), width); }
   /// K padded to whole groups.
   constexpr std::int64_t padded_k(std::int64_t k) const { return round_up(k, group); }
-  /// The index of element (row, column) of a b with K = k in memory; for encodings that are not
-  /// quantised.
-  constexpr std::int64_t at(std::int64_t k, std::int64_t row, std::int64_t column) const {
-    return (column / width * padded_k(k) + row / group * group) * width + column % width * group +
-           row % group;
-  }
   /// For a quantised weight: the blocks per column, and the bytes per block including its scales.
   constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
   constexpr std::int64_t block_bytes() const {

@@ -35,6 +35,7 @@ struct FormatInfo {
   std::string_view name;         ///< In options and reports: "q8".
   std::string_view elements;     ///< The elements' name in the text of a tensor: "int8".
   std::int32_t block = 1;        ///< Elements per block; 0: a multiple of 32, at most kMaxBlock.
+  std::int32_t new_block = 0;    ///< If `block` is 0: the longest that Volta itself makes.
   std::int32_t bits = 32;        ///< Bits per element.
   std::int32_t scale_bytes = 0;  ///< Bytes per block besides the elements.
   std::int32_t scale_at = 0;     ///< The byte of a stored block at which its f16 scale is.
@@ -56,6 +57,7 @@ inline constexpr std::array kFormats = {
                .name = "q8",
                .elements = "int8",
                .block = 0,
+               .new_block = 128,
                .bits = 8,
                .scale_bytes = 2,
                .offset = 128},
@@ -63,6 +65,7 @@ inline constexpr std::array kFormats = {
                .name = "q4",
                .elements = "int4",
                .block = 0,
+               .new_block = 32,  // Sixteen levels are too few for the spread of more values.
                .bits = 4,
                .scale_bytes = 2,
                .offset = 8},
@@ -115,6 +118,16 @@ constexpr bool format_has_block(Quant quant, std::int64_t block) {
   const std::int32_t only = format_info(quant).block;
   if (only != 0) return block == only;
   return block >= 32 && block <= kMaxBlock && block % 32 == 0;
+}
+
+/// The elements per block of a weight with K = k that Volta itself rounds to this format: the
+/// longest block of 128, 64 and 32 that the format allows and that divides K, or 32 if none does.
+constexpr std::int32_t format_new_block(Quant quant, std::int64_t k) {
+  const FormatInfo& format = format_info(quant);
+  if (format.block != 0) return format.block;
+  std::int32_t block = format.new_block;
+  while (block > 32 && k % block != 0) block /= 2;
+  return block;
 }
 
 /// An unpacked block of any format of integers.

@@ -16,16 +16,16 @@ namespace volta {
 
 // Templates by name. A template without a name has the name "default".
 struct ChatTemplate::Parsed {
-  struct Named {
+  struct NamedTemplate {
     std::string name;
     std::string place;  // For messages.
     jinja::Ast ast;
   };
-  std::vector<Named> templates;
+  std::vector<NamedTemplate> templates;
   SpecialTokens special_tokens;
 
-  const Named* find(std::string_view name) const {
-    const auto found = std::ranges::find(templates, name, &Named::name);
+  const NamedTemplate* find(std::string_view name) const {
+    const auto found = std::ranges::find(templates, name, &NamedTemplate::name);
     return found == templates.end() ? nullptr : &*found;
   }
   Status add(std::string name, std::string place, std::string_view source) {
@@ -35,8 +35,8 @@ struct ChatTemplate::Parsed {
     return {};
   }
   Result<QuotedText> render(const jinja::Environment& environment, bool with_tools) const {
-    const Named* tool_use = with_tools ? find("tool_use") : nullptr;
-    const Named& chosen = tool_use == nullptr ? *find("default") : *tool_use;
+    const NamedTemplate* tool_use = with_tools ? find("tool_use") : nullptr;
+    const NamedTemplate& chosen = tool_use == nullptr ? *find("default") : *tool_use;
     auto text = jinja::render(chosen.ast, environment);
     if (text || text.error().code() == ErrorCode::kInvalidArgument) return text;
     return std::unexpected(std::move(text).error().with_context(chosen.place));
@@ -94,16 +94,16 @@ class Keys {
  public:
   Value value(const std::string& key) {
     const auto known = std::ranges::find_if(
-        made_, [&key](const Value& value) { return *value.if_string() == key; });
-    if (known != made_.end()) return *known;
-    Value made = Value::quoted(key);
-    if (made_.size() < kMost) made_.push_back(made);
-    return made;
+        known_, [&key](const Value& value) { return *value.if_string() == key; });
+    if (known != known_.end()) return *known;
+    Value added = Value::quoted(key);
+    if (known_.size() < kMost) known_.push_back(added);
+    return added;
   }
 
  private:
   static constexpr std::size_t kMost = 8;
-  std::vector<Value> made_;
+  std::vector<Value> known_;
 };
 
 // Converts one message, without absent members and with its reasoning under both names.
@@ -114,9 +114,9 @@ Result<Value> message_value(const JsonValue& message, Keys& keys) {
   for (const auto& [key, value] : *message.if_object()) {
     if (counts_as_absent(key, value)) continue;
     const std::string* role = key == "role" ? value.if_string() : nullptr;
-    auto made = role != nullptr ? Result<Value>(role_value(*role)) : jinja::from_json(value);
-    if (!made) return made;
-    members.emplace_back(keys.value(key), *std::move(made));
+    auto converted = role != nullptr ? Result<Value>(role_value(*role)) : jinja::from_json(value);
+    if (!converted) return converted;
+    members.emplace_back(keys.value(key), *std::move(converted));
   }
   for (const std::string_view name : kReasoning) {
     const JsonValue* found = message.find(name);
@@ -163,9 +163,9 @@ Result<Value> json_or_none(const JsonValue* json) {
 
 Result<jinja::Environment> environment(Value messages, const ChatOptions& options,
                                        const ChatTemplate::SpecialTokens& special_tokens) {
-  jinja::Environment made{.now = options.now ? *options.now : local_time()};
-  made.interrupted = options.interrupted;
-  auto& variables = made.variables;
+  jinja::Environment result{.now = options.now ? *options.now : local_time()};
+  result.interrupted = options.interrupted;
+  auto& variables = result.variables;
   if (messages.if_sequence()->items.empty()) {
     return fail(ErrorCode::kInvalidArgument, "a conversation has one message at least");
   }
@@ -180,7 +180,7 @@ Result<jinja::Environment> environment(Value messages, const ChatOptions& option
     variables.emplace_back(name, std::move(value));
   }
   for (const auto& [name, text] : special_tokens) variables.emplace_back(name, Value::text(text));
-  return made;
+  return result;
 }
 
 }  // namespace
@@ -228,15 +228,15 @@ Result<QuotedText> ChatTemplate::render_quoted(std::span<const ChatMessage> mess
                   fmt::format("message {}: byte {} is not UTF-8", i, *invalid));
     }
   }
-  VOLTA_TRY(const auto made, environment(text_list(messages), options, parsed_->special_tokens));
-  return parsed_->render(made, options.tools != nullptr);
+  VOLTA_TRY(const auto context, environment(text_list(messages), options, parsed_->special_tokens));
+  return parsed_->render(context, options.tools != nullptr);
 }
 
 Result<QuotedText> ChatTemplate::render_quoted(const JsonValue& messages,
                                                const ChatOptions& options) const {
   VOLTA_TRY(Value list, message_list(messages));
-  VOLTA_TRY(const auto made, environment(std::move(list), options, parsed_->special_tokens));
-  return parsed_->render(made, options.tools != nullptr);
+  VOLTA_TRY(const auto context, environment(std::move(list), options, parsed_->special_tokens));
+  return parsed_->render(context, options.tools != nullptr);
 }
 
 std::optional<std::string> ChatTemplate::special_token(std::string_view name) const {

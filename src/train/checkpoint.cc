@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/function_ref.h"
 #include "base/log.h"
@@ -82,7 +83,7 @@ Result<std::string> read_run_state(const SafetensorsFile& file, const Checkpoint
         ErrorCode::kInvalidFile,
         fmt::format("{}: its metadata lacks 'step' or 'run': no trainer wrote it", file.path()));
   }
-  const auto number = parse_int<std::int64_t>(step->second, "step", 0, kMaxStep);
+  const auto number = parse_int<std::int64_t>(step->second, "step", 0, kMaxPlausibleCount);
   if (!number) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: the step in its metadata is '{}', which "
                                                      "is no number of updates",
@@ -198,7 +199,7 @@ Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
     return fail(ErrorCode::kMismatch,
                 fmt::format("{} holds a model of another architecture than this run's: {} "
                             "parameters instead of {}. Resume with its own settings, or start "
-                            "anew in another folder",
+                            "a new run in another folder",
                             checkpoint.path, model.parameter_count(), parameter_count(expected)));
   }
   return model;

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -23,11 +24,6 @@ constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.s
 constexpr std::array<std::string_view, 3> kAdapterFiles = {kAdapterConfigFile, kAdapterWeightsFile,
                                                            kTrainerFile};
 constexpr std::int64_t kMaxManifestBytes = 1 << 20;
-
-bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
-}
 
 bool is_checksum(std::string_view text) {
   return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -83,7 +79,7 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
   const std::string_view digits = name.substr(kStepPrefix.size());
-  const auto step = parse_int<std::int64_t>(digits, "step", 0, kMaxStep);
+  const auto step = parse_int<std::int64_t>(digits, "step", 0, kMaxPlausibleCount);
   if (!step || fmt::format("{}", *step) != digits) return std::nullopt;
   return *step;
 }
@@ -148,7 +144,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view text, std::string_vie
                             name, manifest.format, kCheckpointFormat));
   }
   VOLTA_TRY(manifest.volta, root.get_string("volta"));
-  VOLTA_TRY(manifest.step, root.get_int("step", 0, kMaxStep));
+  VOLTA_TRY(manifest.step, root.get_int("step", 0, kMaxPlausibleCount));
   VOLTA_TRY(manifest.device, root.get_string("device"));
   VOLTA_TRY(manifest.isa, root.get_string("isa"));
   VOLTA_TRY(const JsonRef kernels, root.member("kernels"));

@@ -18,7 +18,6 @@ inline constexpr std::int64_t kCheckpointFormat = 1;
 
 inline constexpr std::string_view kManifestFile = "manifest.json";
 inline constexpr std::string_view kTrainerFile = "trainer.safetensors";
-inline constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;  ///< Largest step of a run.
 
 /// One file of a checkpoint, as its manifest describes it.
 struct CheckpointFile {

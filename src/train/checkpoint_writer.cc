@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/temporary.h"
 #include "base/version.h"
 #include "formats/adapter.h"
 #include "formats/model_folder.h"
+#include "formats/non_finite.h"
 #include "formats/safetensors.h"
 #include "train/checkpoint.h"
 
@@ -55,13 +54,13 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
              std::optional<std::int64_t> best) {
   if (keep == 0) return {};
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
-  std::int64_t kept = 0;
+  std::int64_t good = 0;
   for (const CheckpointPlace& place : places) {
     // Later checkpoints are from before a resume that could not use them, and damaged ones cannot
     // be used. Both are left alone and do not count towards `keep`.
     if (place.step > step) continue;
     const auto manifest = read_manifest(place.path);
-    if (!manifest || !looks_complete(place.path, *manifest) || kept++ < keep) continue;
+    if (!manifest || !looks_complete(place.path, *manifest) || good++ < keep) continue;
     if (place.step == best) continue;
     VOLTA_TRY(const std::string foreign, foreign_file(place.path, *manifest));
     if (!foreign.empty()) {
@@ -76,30 +75,25 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
   return {};
 }
 
-// `kind` says in the message what the tensors are.
-Status check_finite(std::string_view kind, const std::map<std::string, Tensor>& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    Tensor host = tensor;
-    if (!tensor.host_accessible()) {
-      VOLTA_TRY(host, tensor.clone_to());
-    }
-    VOLTA_TRY(const std::span<const float> values, host.values<float>());
-    const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
-    if (bad == values.end()) continue;
-    return fail(ErrorCode::kNonFinite,
-                fmt::format("{} '{}' {} is {} at element {}; lower the learning rate or the "
-                            "weight decay, or clip gradients",
-                            kind, name, to_string(tensor.spec()),
-                            std::isnan(*bad) ? "nan" : "infinite", bad - values.begin()));
-  }
-  return {};
-}
-
 // A checkpoint with values that are not finite would replace a good one, and no run could continue
-// from it.
-Status check_finite(const Trainer& trainer) {
-  VOLTA_TRY(check_finite("weight", trainer.model().trained_weights()));
-  return check_finite("optimiser tensor", trainer.optimizer_state());
+// from it. An interruption does not stop the check: the checkpoint that it asks for is this one.
+Status check_trained_tensors(const Trainer& trainer) {
+  Device& device = *trainer.model().device();
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(device.info().threads));
+  const auto check = [&](std::string_view kind, const auto& tensors) -> Status {
+    for (const auto& [name, tensor] : tensors) {
+      VOLTA_TRY(const NonFinite bad, count_non_finite(device, tensor, pool));
+      if (bad.first < 0) continue;
+      return fail(
+          ErrorCode::kNonFinite,
+          fmt::format("{} '{}' {} holds {} NaN and {} infinities, the first at element {}; "
+                      "lower the learning rate or the weight decay, or clip gradients",
+                      kind, name, to_string(tensor.spec()), bad.nans, bad.infinities, bad.first));
+    }
+    return {};
+  };
+  VOLTA_TRY(check("weight", trainer.model().trained_weights()));
+  return check("optimiser tensor", trainer.optimizer_state());
 }
 
 Status write_model(const std::string& directory, const CheckpointContent& content) {
@@ -184,7 +178,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
   const std::int64_t step = content.trainer->steps_done();
   const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
   const auto write = [&]() -> Status {
-    VOLTA_TRY(check_finite(*content.trainer));
+    VOLTA_TRY(check_trained_tensors(*content.trainer));
     VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(place.path));
     VOLTA_TRY(write_files(temporary.path(), content));
     VOLTA_TRY(read_back(temporary.path()));

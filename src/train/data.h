@@ -103,8 +103,8 @@ class ExampleRows final : public BatchSource {
 /// The numbers 0 to count - 1 in a random order, which depends on the seed and on `epoch` only.
 std::vector<std::uint32_t> shuffled(std::size_t count, std::uint64_t seed, std::uint32_t epoch);
 
-/// Labelled rows in an order that is shuffled anew for every pass over them. Batches follow each
-/// other without gaps, also from one pass to the next.
+/// Labelled rows in a new random order for every pass over them. Batches follow each other without
+/// gaps, also from one pass to the next.
 class ShuffledRows final : public BatchSource {
  public:
   /// kInvalidArgument without rows, for more than 2^32 of them, and when the sizes do not agree.

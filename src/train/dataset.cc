@@ -118,11 +118,12 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
     }
     const std::string joined =
         texts.size() == 1 ? std::string() : fmt::format("{}", fmt::join(texts, ""));
-    auto made = make_tokenizer(kind, texts.size() == 1 ? texts.front() : joined, interrupted);
+    auto trained = make_tokenizer(kind, texts.size() == 1 ? texts.front() : joined, interrupted);
     // Errors in a tokenizer's file already name that file.
-    const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
-    if (!made) return of_text ? in_file(made.error(), data.path) : std::unexpected(made.error());
-    tokenizer = *std::move(made);
+    const bool of_text = !trained && trained.error().code() == ErrorCode::kInvalidArgument;
+    if (!trained)
+      return of_text ? in_file(trained.error(), data.path) : std::unexpected(trained.error());
+    tokenizer = *std::move(trained);
   }
   const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
   std::vector<std::int32_t> train, validation;

@@ -10,7 +10,7 @@
 namespace volta {
 namespace {
 
-Status check_finite(const TextScore& score) {
+Status check_finite_loss(const TextScore& score) {
   if (std::isfinite(score.nats)) return {};
   return fail(
       ErrorCode::kNonFinite,
@@ -21,7 +21,7 @@ Status check_finite(const TextScore& score) {
 }
 
 Result<double> finite_mean(const TextScore& score) {
-  VOLTA_TRY(check_finite(score));
+  VOLTA_TRY(check_finite_loss(score));
   return score.nats / static_cast<double>(score.tokens);
 }
 
@@ -165,7 +165,7 @@ Result<TextScore> Evaluator::score(std::span<const std::int32_t> tokens, std::in
     VOLTA_TRY(std::move(ran));
   }
   score.windows = static_cast<std::int64_t>(windows);
-  VOLTA_TRY(check_finite(score));
+  VOLTA_TRY(check_finite_loss(score));
   return score;
 }
 

@@ -129,10 +129,10 @@ Result<std::shared_ptr<const Tokenizer>> make_from_texts(std::string_view kind,
     const std::string& path = text.path();
     const auto read = [&](std::string_view piece, std::size_t before) -> Status {
       VOLTA_TRY(check_utf8(piece, path, before));
-      auto made = make_tokenizer(kind, piece, interrupted);
-      if (!made) return in_file(made.error(), path);
-      for (std::int64_t id = 0; id < (*made)->vocab_size(); ++id) {
-        characters += (*made)->token_bytes(static_cast<std::int32_t>(id));
+      auto trained = make_tokenizer(kind, piece, interrupted);
+      if (!trained) return in_file(trained.error(), path);
+      for (std::int64_t id = 0; id < (*trained)->vocab_size(); ++id) {
+        characters += (*trained)->token_bytes(static_cast<std::int32_t>(id));
       }
       return {};
     };

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -23,7 +24,7 @@ Result<MetricsRecord> parse_record(std::string_view line, std::string_view name)
   VOLTA_TRY(const JsonValue json, parse_json(line, name, kLineLimits));
   const JsonRef root(json, name);
   MetricsRecord record;
-  VOLTA_TRY(record.step, root.get_int("step", 1, kMaxStep));
+  VOLTA_TRY(record.step, root.get_int("step", 1, kMaxPlausibleCount));
   VOLTA_TRY(record.loss, root.get_float("loss"));
   VOLTA_TRY(record.lr, root.get_float("lr"));
   VOLTA_TRY(record.grad_norm, root.get_float("grad_norm"));
@@ -130,7 +131,7 @@ std::string to_json(const MetricsRecord& record) {
 
 Result<std::vector<MetricsRecord>> read_metrics(const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
-  return sort_lines(text, path, kMaxStep).records;
+  return sort_lines(text, path, kMaxPlausibleCount).records;
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -137,7 +138,7 @@ Result<RunProgress> load_run_progress(const std::string& run_directory) {
   VOLTA_TRY(const auto best, root.optional_member("best"));
   if (best) {
     progress.best.emplace();
-    VOLTA_TRY(progress.best->step, best->get_int("step", 0, kMaxStep));
+    VOLTA_TRY(progress.best->step, best->get_int("step", 0, kMaxPlausibleCount));
     VOLTA_TRY(progress.best->val_loss, best->get_float("val_loss"));
   }
   return progress;

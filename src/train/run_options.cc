@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/model_config.h"
@@ -30,7 +31,7 @@ Result<TransformerConfig> complete_sizes(TransformerConfig model) {
     }
     model.head_dim = model.dim / model.heads;
   }
-  if (model.ffn == 0 && model.dim <= kMaxCount) model.ffn = 4 * model.dim;
+  if (model.ffn == 0 && model.dim <= kMaxPlausibleCount) model.ffn = 4 * model.dim;
   return model;
 }
 

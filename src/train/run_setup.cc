@@ -73,7 +73,7 @@ Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& ch
   if (!checkpoint || checkpoint->manifest.base.has_value() == lora) return {};
   return fail(ErrorCode::kMismatch,
               fmt::format("{} holds {}, but the run is to train {}; resume with its own settings, "
-                          "or start anew in another folder",
+                          "or start a new run in another folder",
                           checkpoint->path, lora ? "a whole model" : "a LoRA adapter",
                           lora ? "a LoRA adapter" : "a whole model"));
 }
@@ -275,7 +275,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;
   // LoRA needs the weights; full training also needs gradients and moments of the same size.
-  VOLTA_TRY(check_memory(setup.options.model, lora ? 1 : 2 + moments, *device));
+  VOLTA_TRY(check_parameters_fit(setup.options.model, lora ? 1 : 2 + moments, *device));
   if (lora) {
     VOLTA_TRY(setup.options.lora, complete_lora(setup.options.lora, setup.options.model));
   } else if (!options.init.empty()) {

@@ -328,10 +328,10 @@ Status open_batches(RunSetup& setup, Device& device, const Say& say) {
   if (data.has_examples()) return open_id_batches(setup);
   if (data.has_chats()) return open_chat_batches(setup, say);
   VOLTA_TRY(check_lengths(data, time));
-  auto made = data.mapped
-                  ? RandomWindows::create(data.mapped, data.mapped_train, time, options.seed)
-                  : RandomWindows::create(data.train, time, options.seed);
-  VOLTA_TRY(RandomWindows windows, std::move(made));
+  auto opened = data.mapped
+                    ? RandomWindows::create(data.mapped, data.mapped_train, time, options.seed)
+                    : RandomWindows::create(data.train, time, options.seed);
+  VOLTA_TRY(RandomWindows windows, std::move(opened));
   setup.batches = std::make_unique<RandomWindows>(std::move(windows));
   return {};
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "formats/model_config.h"
@@ -217,7 +218,7 @@ Result<RunState> parse_progress(const JsonRef& root, std::int64_t step) {
   if (best) {
     state.best.emplace();
     VOLTA_TRY(state.best->val_loss, best->as_float(-kMaxLoss, kMaxLoss));
-    VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
+    VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxPlausibleCount));
     if (state.best->step > step) {
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("{}: best_step is {}, but the checkpoint is of step {}", root.path(),

@@ -175,7 +175,7 @@ constexpr FlagGroup kTraining = FlagGroup::kTraining;
 constexpr FlagGroup kLora = FlagGroup::kLora;
 constexpr OnResume kMayChange = OnResume::kMayChange;
 constexpr OnResume kMayAdjust = OnResume::kMayAdjust;
-constexpr FlagRange<std::int64_t> kFromOne{1, kMaxCount};
+constexpr FlagRange<std::int64_t> kFromOne{1, kMaxPlausibleCount};
 constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr FlagRange<double> kPositive{std::numeric_limits<double>::denorm_min(), kLargest};
 constexpr FlagRange<double> kFromZero{0.0, kLargest};

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "train/run_options.h"
 
 namespace volta {
@@ -63,7 +64,6 @@ struct FlagRange {
   T least = 0;
   T most = 0;
 };
-inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
 
 struct TrainingFlag {
@@ -77,7 +77,7 @@ struct TrainingFlag {
   OnResume resume = OnResume::kMustAgree;
   /// Of kWhole and kReal. `range` describes it for messages ("at least 1"); a flag without this
   /// text is checked by the part of Volta that uses the value.
-  FlagRange<std::int64_t> whole{0, kMaxCount};
+  FlagRange<std::int64_t> whole{0, kMaxPlausibleCount};
   FlagRange<double> real{std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max()};
   std::string_view range{};
   unsigned needs = kNeedsNothing;  ///< FlagNeed, combined with |.

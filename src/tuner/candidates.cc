@@ -28,12 +28,6 @@ constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 2048, 4096, 8192, 122
 /// A plain b is copied slice by slice. A slice larger than this is far larger than any core's L2.
 constexpr std::int64_t kMostPackedBytes = 8 << 20;
 
-// The length of blocks of at most `block` steps that are made equally long, in whole units. The
-// kernels do the same with blocks of K and M and with slices of N.
-std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
-  return round_up(ceil_div(size, ceil_div(size, block)), unit);
-}
-
 // The limits that cut `size` in different ways, and `whole`, which does not cut it.
 std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
                                           std::span<const std::int32_t> limits,
@@ -42,7 +36,7 @@ std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
   std::vector<std::int64_t> seen;
   for (const std::int32_t limit : limits) {
     if (limit >= size) break;
-    const std::int64_t length = evened(size, limit, unit);
+    const std::int64_t length = cpu::even_block(size, limit, unit);
     if (std::ranges::find(seen, length) != seen.end()) continue;
     seen.push_back(length);
     blocks.push_back(limit);
@@ -55,7 +49,7 @@ std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
 void add_limit(std::int64_t size, std::int64_t unit, std::int32_t limit,
                std::vector<std::int32_t>& limits) {
   const auto same = [&](std::int32_t other) {
-    return evened(size, other, unit) == evened(size, limit, unit);
+    return cpu::even_block(size, other, unit) == cpu::even_block(size, limit, unit);
   };
   if (std::ranges::none_of(limits, same)) limits.push_back(limit);
 }

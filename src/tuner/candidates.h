@@ -8,8 +8,7 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "tuner/cpu_signature.h"
 
-namespace [[gnu::visibility("default")]] volta {
-namespace tuner {
+namespace volta::tuner {
 
 /// One way, and the nanoseconds that the model predicts for one thread. Only the order of these
 /// predictions means anything.
@@ -31,5 +30,4 @@ double expected_cost(const cpu::MatMulParameters& parameters, const cpu::MatMulS
 std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
                                   const CacheSizes& caches);
 
-}  // namespace tuner
-}  // namespace volta
+}  // namespace volta::tuner

@@ -136,15 +136,15 @@ Status draw(OperandValues& numbers, Tensor& to, const cpu::Context& context) {
 // A row-major matrix.
 Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, std::uint64_t seed,
                          const cpu::Context& context, GoOnFunction go_on) {
-  VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(rows, columns)}));
+  VOLTA_TRY(Tensor matrix, Tensor::empty({type, Shape(rows, columns)}));
   OperandValues numbers(seed);
   const std::int64_t step = std::max<std::int64_t>(1, kPieceElements / columns);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     if (!go_on()) return interrupted();
-    VOLTA_TRY(Tensor piece, made.slice(begin, std::min(rows, begin + step)));
+    VOLTA_TRY(Tensor piece, matrix.slice(begin, std::min(rows, begin + step)));
     VOLTA_TRY(draw(numbers, piece, context));
   }
-  return made;
+  return matrix;
 }
 
 // A prepared weight b[k, n]. Panels follow each other, so that a piece has all rows of a few
@@ -152,7 +152,7 @@ Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, st
 Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint64_t seed,
                            const cpu::Context& context, GoOnFunction go_on) {
   const Encoding panels = cpu::panel_encoding(type, false, context.simd);
-  VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(k, n), panels}));
+  VOLTA_TRY(Tensor weight, Tensor::empty({type, Shape(k, n), panels}));
   OperandValues numbers(seed);
   const std::int64_t step =
       panels.width * std::max<std::int64_t>(1, kPieceElements / k / panels.width);
@@ -162,11 +162,11 @@ Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint
     const TensorSpec spec = {type, Shape(k, std::min(step, n - begin)), panels};
     VOLTA_TRY(Tensor piece, Tensor::empty({type, spec.shape}));
     VOLTA_TRY(draw(numbers, piece, context));
-    VOLTA_TRY(const Tensor place, Tensor::from_buffer(made.buffer(), offset, spec));
+    VOLTA_TRY(const Tensor place, Tensor::from_buffer(weight.buffer(), offset, spec));
     apply(Encode{panels}, piece, place, context);
     offset += spec.bytes();
   }
-  return made;
+  return weight;
 }
 
 }  // namespace
@@ -218,10 +218,10 @@ Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::
     }
   }
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(shape.threads));
-  MatMulMeasure made(measured, simd, std::move(pool));
-  VOLTA_TRY(made.make_operands(go_on));
-  VOLTA_TRY(made.begin(go_on));
-  return made;
+  MatMulMeasure measure(measured, simd, std::move(pool));
+  VOLTA_TRY(measure.make_operands(go_on));
+  VOLTA_TRY(measure.begin(go_on));
+  return measure;
 }
 
 Status MatMulMeasure::make_operands(GoOnFunction go_on) {

@@ -13,8 +13,7 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-namespace [[gnu::visibility("default")]] volta {
-namespace tuner {
+namespace volta::tuner {
 
 /// Larger sizes are an error, before anything is computed from them.
 inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
@@ -77,5 +76,4 @@ class MatMulMeasure {
   int times_ = 1;
 };
 
-}  // namespace tuner
-}  // namespace volta
+}  // namespace volta::tuner

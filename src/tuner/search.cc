@@ -45,7 +45,7 @@ double quantile(std::vector<double> values, double q) {
 }
 
 // A candidate that is being measured.
-struct Runner {
+struct Trial {
   MatMulParameters parameters;
   std::size_t index = 0;  ///< Index in the grid; the grid's size for the default.
   std::vector<double> samples = {};
@@ -97,13 +97,13 @@ class Search {
   double elapsed() const { return options_.now() - started_; }
   bool time_left(double share) const { return elapsed() < share * options_.budget_seconds; }
 
-  Status sample(Runner& runner) {
-    VOLTA_TRY(const double seconds, measure_(runner.parameters));
+  Status sample(Trial& trial) {
+    VOLTA_TRY(const double seconds, measure_(trial.parameters));
     if (!(seconds > 0) || !std::isfinite(seconds)) {
       return fail(ErrorCode::kInternal, "the tuner measured a time that is none");
     }
-    runner.samples.push_back(seconds);
-    if (runner.index < measured_.size()) measured_[runner.index] = true;
+    trial.samples.push_back(seconds);
+    if (trial.index < measured_.size()) measured_[trial.index] = true;
     ++measurements_;
     const double best = best_ == nullptr ? 0 : best_->figure();
     const SearchProgress state = {.part = std::min(1.0, elapsed() / options_.budget_seconds),
@@ -115,11 +115,11 @@ class Search {
 
   // Takes candidates in the grid's order, but first the best one of every tile, because the model
   // is most often wrong about tiles.
-  std::vector<Runner> entrants() const {
+  std::vector<Trial> entrants() const {
     const double affordable = kRoundsShare * options_.budget_seconds / typical_ / 3;
     const auto count = static_cast<std::size_t>(
         std::clamp(affordable, 4.0, static_cast<double>(std::max(options_.entrants, 4))));
-    std::vector<Runner> chosen;
+    std::vector<Trial> chosen;
     std::vector<cpu::TileShape> tiles;
     std::vector<bool> taken(grid_.size(), false);
     const auto take = [&](std::size_t i) {
@@ -141,20 +141,20 @@ class Search {
   // Each round measures all remaining candidates in turn, more often than the last round did, and
   // keeps the faster half.
   Status halve() {
-    std::vector<Runner> left = entrants();
+    std::vector<Trial> left = entrants();
     for (int repeats = 1;; repeats *= 2) {
       for (int repeat = 0; repeat < repeats; ++repeat) {
         if (repeat > 0 && !time_left(kRoundsShare)) break;
-        for (Runner& runner : left) VOLTA_TRY(sample(runner));
+        for (Trial& trial : left) VOLTA_TRY(sample(trial));
         VOLTA_TRY(sample(default_));
       }
-      std::ranges::stable_sort(left, {}, &Runner::figure);
+      std::ranges::stable_sort(left, {}, &Trial::figure);
       if (left.size() <= kFinalists || !time_left(kRoundsShare)) break;
       left.resize(std::max(kFinalists, (left.size() + 1) / 2));
     }
     left.resize(std::min(left.size(), kFinalists));
     left.push_back(default_);
-    std::ranges::stable_sort(left, {}, &Runner::figure);
+    std::ranges::stable_sort(left, {}, &Trial::figure);
     finalists_ = std::move(left);
     best_ = &finalists_.front();
     return {};
@@ -162,7 +162,7 @@ class Search {
 
   // Starts at the winner and tries all other values of one parameter (or two), then of the next. If
   // one is better it continues from there, until none is.
-  Status refine(Runner best) {
+  Status refine(Trial best) {
     bool moved = true;
     while (moved && time_left(kRefineShare)) {
       moved = false;
@@ -174,7 +174,7 @@ class Search {
         VOLTA_TRY(moved, sweep(best, kThen[i]));
       }
     }
-    std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == best.parameters; });
+    std::erase_if(finalists_, [&](const Trial& r) { return r.parameters == best.parameters; });
     finalists_.insert(finalists_.begin(), std::move(best));
     best_ = &finalists_.front();
     return {};
@@ -191,8 +191,8 @@ class Search {
 
   // Candidates in the grid that differ from `best` only in `axes`: all of them or, if time is
   // short, some that are evenly spread.
-  std::vector<Runner> variants(const Runner& best, unsigned axes) const {
-    std::vector<Runner> all;
+  std::vector<Trial> variants(const Trial& best, unsigned axes) const {
+    std::vector<Trial> all;
     const MatMulParameters& from = nearest(best.parameters);
     for (std::size_t i = 0; i < grid_.size(); ++i) {
       const unsigned differs = difference(grid_[i].parameters, from);
@@ -200,7 +200,7 @@ class Search {
     }
     const auto most = static_cast<std::size_t>(std::clamp(affordable_variants(), 4.0, 256.0));
     if (all.size() <= most) return all;
-    std::vector<Runner> some;
+    std::vector<Trial> some;
     for (std::size_t i = 0; i < most; ++i) some.push_back(std::move(all[i * all.size() / most]));
     return some;
   }
@@ -209,14 +209,14 @@ class Search {
 
   // Measures the variants of `best` once or twice each, then the better ones repeatedly, in turn
   // with `best` itself. Returns whether one of them replaced it.
-  Result<bool> sweep(Runner& best, unsigned axes) {
-    std::vector<Runner> others = variants(best, axes);
+  Result<bool> sweep(Trial& best, unsigned axes) {
+    std::vector<Trial> others = variants(best, axes);
     best.samples.clear();  // All are measured under the present conditions.
     std::size_t measured = 0;
     // Measures twice if there is time, because another program may have been busy during one of
     // them.
     const int looks = static_cast<double>(others.size()) < affordable_variants() / 2 ? 2 : 1;
-    for (Runner& other : others) {
+    for (Trial& other : others) {
       if (!time_left(kRefineShare)) break;
       if (measured % 8 == 0) VOLTA_TRY(sample(best));
       for (int look = 0; look < looks; ++look) VOLTA_TRY(sample(other));
@@ -225,21 +225,20 @@ class Search {
     others.resize(measured);
     // A lucky sample must not win alone, and a single bad sample must not lose.
     struct Round {
-      std::size_t runners;
+      std::size_t trials;
       int repeats;
     };
     for (const Round round : {Round{8, 2}, Round{4, 4}, Round{2, 8}}) {
-      std::ranges::stable_sort(others, {}, &Runner::figure);
-      others.resize(std::min(others.size(), round.runners));
-      std::erase_if(others,
-                    [&](const Runner& r) { return r.figure() > kHopeless * best.figure(); });
+      std::ranges::stable_sort(others, {}, &Trial::figure);
+      others.resize(std::min(others.size(), round.trials));
+      std::erase_if(others, [&](const Trial& r) { return r.figure() > kHopeless * best.figure(); });
       if (others.empty()) return false;
       for (int repeat = 0; repeat < round.repeats && time_left(kRefineShare); ++repeat) {
         VOLTA_TRY(sample(best));
-        for (Runner& other : others) VOLTA_TRY(sample(other));
+        for (Trial& other : others) VOLTA_TRY(sample(other));
       }
     }
-    std::ranges::stable_sort(others, {}, &Runner::figure);
+    std::ranges::stable_sort(others, {}, &Trial::figure);
     // A smaller gain is as likely luck, and the search would never end.
     if (others.front().figure() >= kStep * best.figure()) return false;
     best = std::move(others.front());
@@ -251,10 +250,10 @@ class Search {
   // busy to decide, the duel takes longer.
   Result<SearchResult> duel() {
     const MatMulParameters fallback = default_.parameters;
-    std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == fallback; });
+    std::erase_if(finalists_, [&](const Trial& r) { return r.parameters == fallback; });
     finalists_.resize(std::min(finalists_.size(), kDuellists));
     default_.samples.clear();
-    for (Runner& runner : finalists_) runner.samples.clear();
+    for (Trial& trial : finalists_) trial.samples.clear();
     best_ = nullptr;
     for (int run = 0; run < kMostExtensions * options_.runs; ++run) {
       if (run >= 3 && !time_left(kDuelShare)) break;
@@ -264,8 +263,8 @@ class Search {
                                                                        : kDuellists;
       finalists_.resize(std::min(finalists_.size(), most));
       VOLTA_TRY(sample(default_));
-      for (Runner& runner : finalists_) VOLTA_TRY(sample(runner));
-      std::ranges::stable_sort(finalists_, {}, &Runner::figure);
+      for (Trial& trial : finalists_) VOLTA_TRY(sample(trial));
+      std::ranges::stable_sort(finalists_, {}, &Trial::figure);
     }
     return verdict();
   }
@@ -278,7 +277,7 @@ class Search {
     double noise = 0;
   };
   Gain gain() const {
-    const Runner& winner = finalists_.front();
+    const Trial& winner = finalists_.front();
     std::vector<double> ratios;
     for (std::size_t i = 0; i < winner.samples.size(); ++i) {
       ratios.push_back(default_.samples[i] / winner.samples[i]);
@@ -313,15 +312,15 @@ class Search {
   }
 
   std::span<const Candidate> grid_;
-  Runner default_;
+  Trial default_;
   std::vector<bool> measured_;  ///< Which of the grid are measured.
   MeasureFunction measure_;
   const SearchOptions& options_;
   SearchProgressFunction progress_;
   double started_;
   double typical_ = 0;  ///< Seconds that one measurement takes.
-  std::vector<Runner> finalists_;
-  const Runner* best_ = nullptr;
+  std::vector<Trial> finalists_;
+  const Trial* best_ = nullptr;
   std::int64_t measurements_ = 0;
 };
 

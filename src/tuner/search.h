@@ -15,8 +15,7 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "tuner/candidates.h"
 
-namespace [[gnu::visibility("default")]] volta {
-namespace tuner {
+namespace volta::tuner {
 
 /// Seconds that one product took with these parameters; must be above 0. An error ends the search.
 using MeasureFunction = FunctionRef<Result<double>(const cpu::MatMulParameters& parameters)>;
@@ -76,5 +75,4 @@ Result<SearchResult> search(std::span<const Candidate> grid,
                             MeasureFunction measure, const SearchOptions& options,
                             SearchProgressFunction progress);
 
-}  // namespace tuner
-}  // namespace volta
+}  // namespace volta::tuner

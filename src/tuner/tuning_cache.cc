@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/json.h"
@@ -26,9 +27,7 @@ constexpr std::string_view kFormat = "volta-matmul-tuning";
 constexpr std::int64_t kVersion = 3;
 constexpr double kLockSeconds = 5.0;
 constexpr std::chrono::milliseconds kLockPause(10);
-/// Far beyond every size and speed that will exist, so that sums of what is read cannot overflow.
-constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-constexpr double kMostGflops = 1e9;
+constexpr double kMostGflops = 1e9;  // Far beyond every speed that will exist.
 
 constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr std::array kPrefetches = {cpu::Prefetch::kAhead, cpu::Prefetch::kNextBlock};
@@ -74,9 +73,9 @@ Result<CpuSignature> read_signature(const JsonRef& object) {
   s.family = static_cast<int>(family);
   s.model = static_cast<int>(model);
   s.stepping = static_cast<int>(stepping);
-  VOLTA_TRY(s.caches.l1d, object.get_int("l1d_bytes", 0, kMostSize));
-  VOLTA_TRY(s.caches.l2, object.get_int("l2_bytes", 0, kMostSize));
-  VOLTA_TRY(s.caches.l3, object.get_int("l3_bytes", 0, kMostSize));
+  VOLTA_TRY(s.caches.l1d, object.get_int("l1d_bytes", 0, kMaxPlausibleCount));
+  VOLTA_TRY(s.caches.l2, object.get_int("l2_bytes", 0, kMaxPlausibleCount));
+  VOLTA_TRY(s.caches.l3, object.get_int("l3_bytes", 0, kMaxPlausibleCount));
   return s;
 }
 
@@ -110,9 +109,9 @@ Result<TuningEntry> read_entry(const JsonRef& object) {
   }
   VOLTA_TRY(const std::int64_t threads, object.get_int("threads", 1, kMaxThreads));
   e.shape.threads = static_cast<std::int32_t>(threads);
-  VOLTA_TRY(e.shape.m, object.get_int("m", 1, kMostSize));
-  VOLTA_TRY(e.shape.n, object.get_int("n", 1, kMostSize));
-  VOLTA_TRY(e.shape.k, object.get_int("k", 1, kMostSize));
+  VOLTA_TRY(e.shape.m, object.get_int("m", 1, kMaxPlausibleCount));
+  VOLTA_TRY(e.shape.n, object.get_int("n", 1, kMaxPlausibleCount));
+  VOLTA_TRY(e.shape.k, object.get_int("k", 1, kMaxPlausibleCount));
   VOLTA_TRY(e.default_gflops, object.get_float("default_gflops", 0, kMostGflops));
   VOLTA_TRY(e.tuned_gflops, object.get_float("tuned_gflops", 0, kMostGflops));
   VOLTA_TRY(const JsonRef parameters, object.member("parameters"));
@@ -142,7 +141,7 @@ Status merge(std::vector<TuningEntry>& entries, std::span<const TuningEntry> mor
   }
   if (std::ssize(entries) <= kMostTuningEntries) return {};
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("a tuning file holds {} shapes at most: `volta tune clear` starts anew",
+              fmt::format("a tuning file holds {} shapes at most: `volta tune clear` removes them",
                           kMostTuningEntries));
 }
 
@@ -342,8 +341,8 @@ cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd
   cpu::MatMulTuning tuning;
   for (const TuningEntry& entry : entries) {
     if (entry.simd != simd) continue;
-    const bool kept = entry.parameters == cpu::default_parameters(simd, entry.shape);
-    tuning.set(entry.shape, kept ? std::nullopt : std::optional(entry.parameters));
+    const bool is_default = entry.parameters == cpu::default_parameters(simd, entry.shape);
+    tuning.set(entry.shape, is_default ? std::nullopt : std::optional(entry.parameters));
   }
   return tuning;
 }

@@ -47,5 +47,18 @@ TEST(Arithmetic, TheResultHasTheWiderType) {
   EXPECT_EQ(ceil_div(std::int64_t{1} << 40, 3), 366503875926);
 }
 
+TEST(Arithmetic, PartsCoverTheRangeAndDifferByOneAtMost) {
+  for (const std::int64_t n : {0, 1, 7, 64, 1000}) {
+    for (const std::int64_t parts : {1, 3, 7, 64}) {
+      EXPECT_EQ(part_begin(n, parts, std::int64_t{0}), 0);
+      EXPECT_EQ(part_begin(n, parts, parts), n);
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const std::int64_t size = part_begin(n, parts, part + 1) - part_begin(n, parts, part);
+        EXPECT_TRUE(size == n / parts || size == n / parts + 1) << n << ", " << parts;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace volta

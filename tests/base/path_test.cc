@@ -142,5 +142,17 @@ TEST_F(PathTest, JoinsAndSplits) {
   EXPECT_EQ(file_name(""), "");
 }
 
+TEST_F(PathTest, APlainFileNameIsNoPath) {
+  for (const std::string_view name : {"a", "a.safetensors", ".hidden", "...", "a b"}) {
+    EXPECT_TRUE(is_plain_file_name(name)) << name;
+  }
+  EXPECT_TRUE(is_plain_file_name(std::string(255, 'a')));
+  for (const std::string_view name : {"", ".", "..", "a/b", "/a", "..\\a"}) {
+    EXPECT_FALSE(is_plain_file_name(name)) << name;
+  }
+  EXPECT_FALSE(is_plain_file_name(std::string(256, 'a')));
+  EXPECT_FALSE(is_plain_file_name(std::string_view("a\0b", 3)));
+}
+
 }  // namespace
 }  // namespace volta

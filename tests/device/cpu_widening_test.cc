@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,6 +16,7 @@
 #include "device/op_samples.h"
 #include "device/tensor_ops.h"
 #include "ops/rules.h"
+#include "support/assert_ok.h"
 
 namespace volta {
 namespace {
@@ -194,6 +197,36 @@ TEST(CpuWidening, ABadTargetIsNamedByItsPlaceAmongAllRows) {
   expect_error(
       tensor_ops::apply(*device, CrossEntropy{}, std::vector{logits, ints(Shape(kRows), ids)}),
       ErrorCode::kInvalidArgument, "element 517 of its index tensor (100) is out of range");
+}
+
+// Blocks run side by side, so a kernel that needs a workspace has one in each part.
+TEST(CpuWidening, PartsHaveWorkspacesOfTheirOwn) {
+  constexpr std::int64_t kBytes = 40;
+  const auto device = test::cpu(1);
+  const Tensor x = cast(*device, wave(Shape(90'001)), DType::kBF16);
+  const Tensor y = *Tensor::empty(x.spec(), device->memory());
+  const std::array inputs = {x.view()}, outputs = {y.view()};
+  VOLTA_ASSERT_OK(ThreadPool pool, ThreadPool::create(4));
+  const cpu::Context context{.simd = device->simd(), .pool = &pool};
+  auto widening = CpuWidening::find(Unary{UnaryKind::kRelu}, {inputs, outputs}, context);
+  ASSERT_TRUE(widening);
+  const std::int64_t bytes = widening->workspace_bytes(kBytes);
+  const Tensor memory = *Tensor::empty({DType::kI8, Shape(bytes)}, device->memory());
+  widening->place(kBytes, *memory.host_bytes());
+  std::atomic<int> blocks = 0;
+  std::atomic<bool> separate = true;
+  widening->run(context, [&](const cpu::Args& args, const cpu::Context& /*now*/) {
+    const auto mark = static_cast<std::byte>(++blocks);
+    std::ranges::fill(args.workspace, mark);
+    for (std::int64_t i = 0; i < args.inputs[0].shape.elements(); ++i) {
+      args.outputs[0].as<float>()[i] = args.inputs[0].as<const float>()[i];
+    }
+    const bool own = std::ranges::all_of(args.workspace, [&](std::byte b) { return b == mark; });
+    if (!own || std::ssize(args.workspace) != kBytes) separate = false;
+  });
+  EXPECT_GT(blocks, 4);
+  EXPECT_TRUE(separate);
+  EXPECT_EQ(bytes_of(y), bytes_of(x));
 }
 
 // Copies of blocks stay small, however large the operands are.

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "device/helpers.h"
-#include "formats/gguf/gguf_convert.h"
+#include "formats/gguf/convert_paths.h"
 #include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
@@ -127,8 +127,8 @@ TEST(GenerationConfig, AGgufFileGivesWhatConvertingItWrites) {
   const std::string gguf = test::source_path("tests/formats/data/gguf_llama.gguf");
   const test::TempDir dir;
   const std::string folder = dir.file("folder");
-  ASSERT_TRUE(gguf_to_folder(gguf, folder, DType::kF32, false,
-                             [](std::size_t, std::size_t) { return true; }));
+  ASSERT_TRUE(test::gguf_to_folder(gguf, folder, DType::kF32, false,
+                                   [](std::size_t, std::size_t) { return true; }));
   const GenerationConfig direct = test::load_generation_config(gguf, 512).value();
   EXPECT_EQ(direct, test::load_generation_config(folder, 512).value());
   EXPECT_THAT(direct.end_tokens, ::testing::Contains(2));

@@ -9,8 +9,8 @@
 #include "base/memory.h"
 #include "device/helpers.h"
 #include "formats/adapter.h"
+#include "formats/gguf/convert_paths.h"
 #include "formats/gguf/gguf_bytes.h"
-#include "formats/gguf/gguf_convert.h"
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "support/model.h"
@@ -594,9 +594,10 @@ TEST_F(GgufCheck, ValuesAndStructureAreLookedAt) {
 TEST_F(GgufCheck, ScalesOfBlocksAreLookedAt) {
   const std::string folder = dir_.file("folder"), quantised = dir_.file("q.gguf");
   const auto go_on = [](std::size_t, std::size_t) { return true; };
-  ASSERT_TRUE(gguf_to_folder(test::gguf_data("llama.gguf"), folder, DType::kF32, false, go_on));
+  ASSERT_TRUE(
+      test::gguf_to_folder(test::gguf_data("llama.gguf"), folder, DType::kF32, false, go_on));
   for (const GgmlType type : {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1}) {
-    ASSERT_TRUE(folder_to_gguf(folder, quantised, type, true, go_on));
+    ASSERT_TRUE(test::folder_to_gguf(folder, quantised, type, true, go_on));
     EXPECT_THAT(findings(quantised), IsEmpty());
     std::size_t at = 0;
     {
@@ -610,7 +611,7 @@ TEST_F(GgufCheck, ScalesOfBlocksAreLookedAt) {
     file.write("\x00\x7c", 2);  // An infinite scale.
     file.close();
     EXPECT_THAT(findings(quantised), ElementsAre(HasSubstr("'blk.0.ffn_up.weight'")));
-    expect_error(gguf_to_folder(quantised, dir_.file("refused"), DType::kF32, false, go_on),
+    expect_error(test::gguf_to_folder(quantised, dir_.file("refused"), DType::kF32, false, go_on),
                  ErrorCode::kNonFinite, "mlp.up_proj.weight' holds NaN or infinity");
     EXPECT_FALSE(path_exists(dir_.file("refused")));
   }

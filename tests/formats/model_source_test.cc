@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "device/helpers.h"
-#include "formats/gguf/gguf_convert.h"
+#include "formats/gguf/convert_paths.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/model_config.h"
 #include "support/assert_ok.h"
@@ -33,8 +33,8 @@ class ModelSourceTest : public testing::Test {
 
 TEST_F(ModelSourceTest, AGgufFileAnswersAsTheFolderThatItConvertsTo) {
   const std::string folder = dir_.file("folder");
-  ASSERT_TRUE(gguf_to_folder(gguf_model(), folder, DType::kF32, false,
-                             [](std::size_t, std::size_t) { return true; }));
+  ASSERT_TRUE(test::gguf_to_folder(gguf_model(), folder, DType::kF32, false,
+                                   [](std::size_t, std::size_t) { return true; }));
   VOLTA_ASSERT_OK(const ModelSource file, ModelSource::open(gguf_model()));
   VOLTA_ASSERT_OK(const ModelSource converted, ModelSource::open(folder));
   EXPECT_NE(file.gguf(), nullptr);

@@ -26,6 +26,14 @@ namespace {
 
 using test::expect_error;
 
+Result<std::vector<QuantizedTensor>> quantize_folder(const std::string& from, const std::string& to,
+                                                     const WeightFormat& format, Device& device,
+                                                     const QuantizeCallback& on_tensor = {},
+                                                     bool replace = false) {
+  VOLTA_TRY(const ModelSource source, ModelSource::open(from));
+  return quantize_model(source, to, format, device, on_tensor, replace);
+}
+
 TransformerConfig small(bool rotary) {
   TransformerConfig c{.vocab_size = 70,
                       .context = 24,
@@ -72,11 +80,11 @@ TEST_P(QuantizeModel, AFileThatIsCutOrReplacedMeanwhileMakesNoModel) {
   std::int64_t calls = 0;
   const auto quantize = [&](auto change) {
     calls = 0;
-    return quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_,
-                          [&](const QuantizedTensor&, std::int64_t) {
-                            if (++calls == 2) change();
-                            return true;
-                          });
+    return quantize_folder(from_, to_, {.quant = Quant::kInt8}, *device_,
+                           [&](const QuantizedTensor&, std::int64_t) {
+                             if (++calls == 2) change();
+                             return true;
+                           });
   };
   expect_error(quantize([&] { std::filesystem::resize_file(weights, 4096); }),
                ErrorCode::kInvalidFile, "was cut");
@@ -95,7 +103,7 @@ TEST_P(QuantizeModel, RunsAsWeightsRoundedWhileLoading) {
        {WeightFormat{.quant = Quant::kInt8}, {.quant = Quant::kInt4}, {.dtype = DType::kBF16}}) {
     std::filesystem::remove_all(to_);
     std::int64_t calls = 0;
-    const auto report = quantize_model(
+    const auto report = quantize_folder(
         from_, to_, format, *device_,
         [&](const QuantizedTensor&, std::int64_t tensors) { return ++calls <= tensors; });
     ASSERT_TRUE(report) << report.error().message();
@@ -135,7 +143,7 @@ TEST_P(QuantizeModel, ReplacesNeitherWhatItReadsNorWhatIsNoModel) {
   std::filesystem::create_directory(dir_.file("notes"));
   ASSERT_TRUE(write_file_atomic(dir_.file("notes/thesis.txt"), "mine"));
   const auto replace = [&](const std::string& from, const std::string& to) {
-    return quantize_model(from, to, {.quant = Quant::kInt8}, *device_, {}, true);
+    return quantize_folder(from, to, {.quant = Quant::kInt8}, *device_, {}, true);
   };
   for (const std::string& to : {from_, dir_.file("link"), variant + "/../from/"}) {
     expect_error(replace(from_, to), ErrorCode::kInvalidArgument, "would be lost");
@@ -154,24 +162,24 @@ TEST_P(QuantizeModel, ReplacesNeitherWhatItReadsNorWhatIsNoModel) {
 
 TEST_P(QuantizeModel, RefusesWhatIsThereAndWhatIsNotFinite) {
   const WeightFormat format{.quant = Quant::kInt8};
-  ASSERT_TRUE(quantize_model(from_, to_, format, *device_));
-  expect_error(quantize_model(from_, to_, format, *device_), ErrorCode::kInvalidArgument,
+  ASSERT_TRUE(quantize_folder(from_, to_, format, *device_));
+  expect_error(quantize_folder(from_, to_, format, *device_), ErrorCode::kInvalidArgument,
                "is not empty");
   std::filesystem::remove_all(to_);
-  expect_error(quantize_model(from_, to_, format, *device_,
-                              [](const QuantizedTensor&, std::int64_t) { return false; }),
+  expect_error(quantize_folder(from_, to_, format, *device_,
+                               [](const QuantizedTensor&, std::int64_t) { return false; }),
                ErrorCode::kInterrupted, "nothing was written");
   EXPECT_FALSE(path_exists(to_));
   {
     test::FaultyFileOps faults;
     faults.fail(test::FileCall::kRename, 1, ENOSPC, 100);
     const ScopedFileOps scope(faults);
-    EXPECT_FALSE(quantize_model(from_, to_, format, *device_));
+    EXPECT_FALSE(quantize_folder(from_, to_, format, *device_));
   }
   EXPECT_FALSE(path_exists(to_));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1);
-  ASSERT_TRUE(quantize_model(from_, to_, format, *device_));
-  expect_error(quantize_model(to_, dir_.file("again"), format, *device_), ErrorCode::kUnsupported,
+  ASSERT_TRUE(quantize_folder(from_, to_, format, *device_));
+  expect_error(quantize_folder(to_, dir_.file("again"), format, *device_), ErrorCode::kUnsupported,
                "integers already");
   std::filesystem::remove_all(to_);
 
@@ -181,14 +189,14 @@ TEST_P(QuantizeModel, RefusesWhatIsThereAndWhatIsNotFinite) {
       GetParam() ? "model.layers.1.mlp.up_proj.weight" : "transformer.h.1.mlp.c_fc.weight";
   (*tensors.at(name).mutable_values<float>())[5] = std::numeric_limits<float>::quiet_NaN();
   ASSERT_TRUE(write_safetensors(path, tensors));
-  expect_error(quantize_model(from_, to_, format, *device_), ErrorCode::kNonFinite, name);
+  expect_error(quantize_folder(from_, to_, format, *device_), ErrorCode::kNonFinite, name);
   (*tensors.at(name).mutable_values<float>())[5] = 1e9f;  // Beyond the largest scale.
   ASSERT_TRUE(write_safetensors(path, tensors));
-  expect_error(quantize_model(from_, to_, format, *device_), ErrorCode::kNonFinite, name);
+  expect_error(quantize_folder(from_, to_, format, *device_), ErrorCode::kNonFinite, name);
 }
 
 TEST_P(QuantizeModel, DamagedIntegersAreRefused) {
-  ASSERT_TRUE(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_));
+  ASSERT_TRUE(quantize_folder(from_, to_, {.quant = Quant::kInt8}, *device_));
   const std::string path = join_path(to_, "model.safetensors");
   const auto tensors = *SafetensorsFile::open(path)->load_all();
   const auto metadata = SafetensorsFile::open(path)->metadata();
@@ -219,7 +227,7 @@ TEST_P(QuantizeModel, DamagedIntegersAreRefused) {
 
 // The blocks of a square weight may be said to go along either axis; models read one.
 TEST_P(QuantizeModel, BlocksAlongTheOtherAxisAreRefused) {
-  ASSERT_TRUE(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_));
+  ASSERT_TRUE(quantize_folder(from_, to_, {.quant = Quant::kInt8}, *device_));
   const std::string path = join_path(to_, "model.safetensors");
   const auto tensors = *SafetensorsFile::open(path)->load_all();
   auto metadata = SafetensorsFile::open(path)->metadata();
@@ -244,13 +252,13 @@ TEST_P(QuantizeModel, EndsSoonWhenTheDeviceIsToldToStop) {
   int allowed = 1 << 20;
   const auto device =
       *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
-  ASSERT_TRUE(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device));
+  ASSERT_TRUE(quantize_folder(from_, to_, {.quant = Quant::kInt8}, *device));
   const int of_all = asked;
   std::filesystem::remove_all(to_);
   EXPECT_GT(of_all, 40);
   for (allowed = 0; allowed < of_all; allowed += 7) {
     asked = 0;
-    expect_error(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device),
+    expect_error(quantize_folder(from_, to_, {.quant = Quant::kInt8}, *device),
                  ErrorCode::kInterrupted, "interrupted; nothing was written");
     EXPECT_EQ(asked, allowed + 1);
     EXPECT_FALSE(path_exists(to_));

@@ -43,7 +43,8 @@ class Includes(Stage):
                 ("src/kernels/cuda/b.cu", "#include <thrust/sort.h>", "no kernel is a vendor's"),
                 ("src/text/b.cc", "#include <regex>", "std::regex"),
                 ("src/base/b.h", VISIBLE, "volta.h does not reach it"),
-                ("src/base/a.h", "namespace volta {", "volta.h reaches it")):
+                ("src/base/a.h", "namespace volta {", "volta.h reaches it"),
+                ("src/text/jinja/b.cc", "\n" * 3999, "src/text/jinja: 4000 lines")):
             with self.subTest(line=line, path=path):
                 before = self.tree / path
                 kept = before.read_text() if before.exists() else None

@@ -70,7 +70,7 @@ TEST(MatMulPlan, SumsOfNarrowResultsFitTheirPart) {
               plan.region_floats - plan.packed_b_floats - plan.packed_a_floats;
           for (std::int64_t part = 0; part < plan.m_parts; ++part) {
             const std::int64_t rows =
-                cpu::part_begin(m, plan.m_parts, part + 1) - cpu::part_begin(m, plan.m_parts, part);
+                part_begin(m, plan.m_parts, part + 1) - part_begin(m, plan.m_parts, part);
             const std::int64_t blocks = plan.source == cpu::PanelSource::kPack
                                             ? 1
                                             : (rows + plan.m_block - 1) / plan.m_block;

@@ -377,7 +377,8 @@ TEST(Decoder, RunsAModelWithoutRotations) {
 }
 
 // On a device that works by itself, in memory that the host cannot touch: the same tokens. A step
-// copies one block to the device and one back, whatever the number of slots.
+// copies one block to the device and one back, whatever the number of slots, and allocates nothing
+// there.
 TEST(Decoder, WorksOnAnAsynchronousDevice) {
   for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
     const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
@@ -399,11 +400,12 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
       ids.resize(33);
     }
     auto& memory = async->async_memory();
-    std::int64_t to = 0, from = 0, waits = 0;
+    std::int64_t to = 0, from = 0, waits = 0, allocations = 0;
     for (int n = 0; n < 6; ++n) {
       to = memory.copies_from_host;
       from = memory.copies_to_host;
       waits = async->queue().waits;
+      allocations = memory.allocations;
       for (const std::int64_t slot : {0, 2}) {
         const std::int32_t next = token.at(static_cast<std::size_t>(slot / 2));
         must(here.set_next(slot, next, kGreedy, {}));
@@ -422,6 +424,7 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
       EXPECT_EQ(memory.copies_from_host, to + 1);
       EXPECT_EQ(memory.copies_to_host, from + 1);
       EXPECT_EQ(async->queue().waits, waits + 1);
+      EXPECT_EQ(memory.allocations, allocations);
     }
     EXPECT_GT(async->overtakes(), 0);
   }

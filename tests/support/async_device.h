@@ -127,6 +127,7 @@ class AsyncMemory final : public MemoryOwner {
   explicit AsyncMemory(std::shared_ptr<JobQueue> queue) : queue_(std::move(queue)) {}
 
   Result<void*> allocate(std::int64_t bytes) override {
+    ++allocations;
     const std::size_t length = whole_pages(bytes);
     void* const block =
         mmap(nullptr, 2 * length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -196,6 +197,7 @@ class AsyncMemory final : public MemoryOwner {
     return reinterpret_cast<void*>(address + block->second);
   }
 
+  std::atomic<std::int64_t> allocations = 0;
   std::atomic<std::int64_t> copies_from_host = 0;
   std::atomic<std::int64_t> copies_to_host = 0;
 

@@ -32,6 +32,18 @@ TEST(WeightFormat, EveryRowIsFoundByItsIntegersAndHasNamesOfItsOwn) {
   EXPECT_EQ(format_info(Quant::kNone).name, "f32");
 }
 
+TEST(WeightFormat, NewBlocksDivideKWhereTheyCan) {
+  EXPECT_EQ(format_new_block(Quant::kInt8, 256), 128);
+  EXPECT_EQ(format_new_block(Quant::kInt8, 192), 64);
+  EXPECT_EQ(format_new_block(Quant::kInt8, 96), 32);
+  EXPECT_EQ(format_new_block(Quant::kInt8, 100), 32);
+  EXPECT_EQ(format_new_block(Quant::kInt4, 256), 32);
+  for (const FormatInfo& row : kFormats) {
+    if (row.quant == Quant::kNone) continue;
+    EXPECT_TRUE(format_has_block(row.quant, format_new_block(row.quant, 256))) << row.name;
+  }
+}
+
 TEST(WeightFormat, BlocksTakeTheBytesThatGgufSays) {
   EXPECT_EQ(format_block_bytes(Quant::kInt8, 32), 34);
   EXPECT_EQ(format_block_bytes(Quant::kInt4, 32), 18);

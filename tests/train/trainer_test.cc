@@ -417,15 +417,18 @@ TEST(Trainer, WorksOnAnAsynchronousDevice) {
     const RandomWindows source = batches();
     Trainer reference = make_trainer(options, test::cpu(1));
     EXPECT_EQ(losses_of(*trainer, source, 3), losses_of(reference, source, 3));
-    // Each run of a plan copies one block to the device and one back, and waits once.
+    // Each run of a plan copies one block to the device and one back, waits once, and allocates
+    // nothing there.
     const std::int64_t runs = accumulate > 1 ? accumulate + 1 : 1;
     const std::int64_t to = device->async_memory().copies_from_host;
     const std::int64_t from = device->async_memory().copies_to_host;
     const std::int64_t waits = device->queue().waits;
+    const std::int64_t allocations = device->async_memory().allocations;
     EXPECT_EQ(losses_of(*trainer, source, 1), losses_of(reference, source, 1));
     EXPECT_EQ(device->async_memory().copies_from_host, to + runs);
     EXPECT_EQ(device->async_memory().copies_to_host, from + runs);
     EXPECT_EQ(device->queue().waits, waits + runs);
+    EXPECT_EQ(device->async_memory().allocations, allocations);
     // A step that fails late changes nothing that the next one sees.
     faulty->run_fuse.arm(7);
     expect_error(trainer->step(source), ErrorCode::kDevice, "injected");

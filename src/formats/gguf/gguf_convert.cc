@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/work_budget.h"
+#include "formats/gguf/float_elements.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_rope.h"
@@ -21,13 +21,11 @@
 #include "formats/gguf/gguf_tokenizer_writer.h"
 #include "formats/gguf/gguf_writer.h"
 #include "formats/model_config.h"
-#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/non_finite.h"
 #include "formats/safetensors.h"
 #include "formats/tensor_names.h"
 #include "formats/weight_files.h"
-#include "tensor/float16.h"
 
 namespace volta {
 namespace {
@@ -103,37 +101,6 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
-// Reads the values of a tensor of any float type as f32.
-class Source {
- public:
-  static Result<Source> create(const Tensor& tensor) {
-    Source source;
-    source.dtype_ = tensor.dtype();
-    if (tensor.dtype() == DType::kF32) {
-      VOLTA_TRY(source.f32_, tensor.values<float>());
-    } else {
-      VOLTA_TRY(const auto bytes, tensor.host_bytes());
-      VOLTA_TRY(source.half_, as_span<std::uint16_t>(std::span<const std::byte>(bytes)));
-    }
-    return source;
-  }
-  /// Reads the values at begin + k * stride.
-  void get(std::int64_t begin, std::int64_t stride, std::span<float> values) const {
-    auto i = static_cast<std::size_t>(begin);
-    for (float& value : values) {
-      value = dtype_ == DType::kF32    ? f32_[i]
-              : dtype_ == DType::kBF16 ? f32_from_bf16(half_[i])
-                                       : f32_from_f16(half_[i]);
-      i += static_cast<std::size_t>(stride);
-    }
-  }
-
- private:
-  DType dtype_ = DType::kF32;
-  std::span<const float> f32_;
-  std::span<const std::uint16_t> half_;
-};
-
 // One tensor to be written: its place in GGUF and the parameter that it holds. A filler is a bias
 // of zeros that GGUF requires and the model lacks.
 struct Output {
@@ -145,7 +112,7 @@ struct Output {
 
 Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t head_dim,
                     GgufSink sink, const Interruption& interrupted) {
-  VOLTA_TRY(const Source source, Source::create(tensor));
+  VOLTA_TRY(const FloatElements elements, FloatElements::of(tensor));
   const Shape& shape = output.spec.shape;
   const bool same = output.layout == GgufLayout::kSame || output.layout == GgufLayout::kPlusOne;
   const std::int64_t rows = same ? 1 : shape[0], columns = shape.elements() / rows;
@@ -167,7 +134,7 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       const std::int64_t count = std::min(kGgmlPiece, columns - column);
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
-      source.get(begin + column * stride, stride, values);
+      elements.get(begin + column * stride, stride, values);
       if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
         return non_finite(output.parameter.name);
       }
@@ -302,10 +269,13 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
 
 }  // namespace
 
-Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
+Status gguf_to_folder(const ModelSource& source, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
-  VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
-  VOLTA_TRY(check_source_stays(gguf, directory));
+  if (source.gguf() == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no .gguf file", source.path()));
+  }
+  const GgufFile& file = *source.gguf();
+  VOLTA_TRY(check_source_stays(source.path(), directory));
   VOLTA_TRY(NewFolder folder, NewFolder::create(directory, replace));
   Status written = write_folder(file, folder.path(), dtype, progress);
   VOLTA_TRY(file.check_unchanged());  // May be the cause of another error.
@@ -313,19 +283,21 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   return folder.publish();
 }
 
-Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf,
+Result<bool> folder_to_gguf(const ModelSource& source, const std::string& gguf,
                             std::optional<GgmlType> wanted, bool replace,
                             ConvertProgress progress) {
+  if (source.gguf() != nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no folder", source.path()));
+  }
   if (path_exists(gguf) && !replace) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("'{}' is there; name another file, or use --force to replace it", gguf));
   }
   VOLTA_TRY(check_replaceable(gguf));  // Checked before anything is computed.
-  VOLTA_TRY(const ModelSource source, ModelSource::open(directory));
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
-  VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
+  VOLTA_TRY(WeightFiles weights, WeightFiles::open(source.path(), config));
   VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, wanted, weights));
   VOLTA_TRY(refuse_integers(outputs, weights));
   const GgmlType type = wanted.value_or(main_type(outputs));
@@ -336,7 +308,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   metadata.add_u32("general.file_type", file_type(type));
   if (ggml_type_info(type).block_values > 1) metadata.add_u32("general.quantization_version", 2);
   add_architecture(config, *architecture, metadata);
-  VOLTA_TRY(const TokenizerFiles files, read_tokenizer_files(directory));
+  VOLTA_TRY(const TokenizerFiles files, read_tokenizer_files(source.path()));
   VOLTA_TRY(const bool complete, add_gguf_tokenizer(files, config.vocab_size, metadata));
 
   std::vector<GgufTensorSpec> specs;

@@ -125,43 +125,43 @@ std::vector<std::int64_t> every(std::int64_t n, std::int64_t layers) {
 
 // A copy of the config in which all fields that GGUF cannot express have their defaults. The caller
 // compares it with the config, so that a new field of the config cannot get lost unnoticed.
-TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const TransformerConfig& c) {
-  TransformerConfig said;
-  said.vocab_size = c.vocab_size;
-  said.context = c.context;
-  said.layers = c.layers;
-  said.dim = c.dim;
-  said.heads = c.heads;
-  said.kv_heads = c.kv_heads;
-  said.head_dim = c.head_dim;
-  said.ffn = c.ffn;
-  said.position = c.position;
-  said.norm = c.norm;
-  said.ffn_kind = c.ffn_kind;
-  said.norm_eps = c.norm_eps;
-  said.norm_bias = c.norm_bias;
-  said.attention_bias = c.attention_bias;
-  said.attention_out_bias = c.attention_out_bias;
-  said.ffn_bias = c.ffn_bias;
-  said.qk_norm = c.qk_norm;
-  said.tied_output = c.tied_output;
+TransformerConfig config_in_file(const GgufArchitecture& architecture, const TransformerConfig& c) {
+  TransformerConfig in_file;
+  in_file.vocab_size = c.vocab_size;
+  in_file.context = c.context;
+  in_file.layers = c.layers;
+  in_file.dim = c.dim;
+  in_file.heads = c.heads;
+  in_file.kv_heads = c.kv_heads;
+  in_file.head_dim = c.head_dim;
+  in_file.ffn = c.ffn;
+  in_file.position = c.position;
+  in_file.norm = c.norm;
+  in_file.ffn_kind = c.ffn_kind;
+  in_file.norm_eps = c.norm_eps;
+  in_file.norm_bias = c.norm_bias;
+  in_file.attention_bias = c.attention_bias;
+  in_file.attention_out_bias = c.attention_out_bias;
+  in_file.ffn_bias = c.ffn_bias;
+  in_file.qk_norm = c.qk_norm;
+  in_file.tied_output = c.tied_output;
   // If a file lacks these values or has 0, llama.cpp uses the architecture's defaults.
-  if (architecture.windows) said.window = c.window > 0 ? c.window : architecture.window;
-  said.rope_theta = c.rope_theta;
-  if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
+  if (architecture.windows) in_file.window = c.window > 0 ? c.window : architecture.window;
+  in_file.rope_theta = c.rope_theta;
+  if (architecture.local_theta > 0.0) in_file.rope_local_theta = c.rope_local_theta;
   for (const GgufNumber& number : architecture.numbers) {
     const bool written = c.*number.field != value_without(number.field);
-    said.*number.field = written ? c.*number.field : number.from_file(number.missing);
+    in_file.*number.field = written ? c.*number.field : number.from_file(number.missing);
   }
-  if (architecture.partial_rotation) said.rotary_dim = c.rotary_dim;
+  if (architecture.partial_rotation) in_file.rotary_dim = c.rotary_dim;
   const RopeKind kind = c.rope_scaling.kind;
   const bool scaled =
       kind != RopeKind::kDynamic && (kind != RopeKind::kLongrope || architecture.longrope);
-  if (scaled) said.rope_scaling = c.rope_scaling;
-  said.rope_scaling.truncate = true;
-  said.init_std = c.init_std;  // init_std does not matter for a trained model.
-  architecture.set_unsaid(said);
-  return said;
+  if (scaled) in_file.rope_scaling = c.rope_scaling;
+  in_file.rope_scaling.truncate = true;
+  in_file.init_std = c.init_std;  // init_std does not matter for a trained model.
+  architecture.set_implied(in_file);
+  return in_file;
 }
 
 // An option that an architecture of GGUF may fix, and its value in words.
@@ -240,7 +240,7 @@ float GgufArchitecture::query_scalar(const TransformerConfig& config) const {
   return width == config.head_dim ? 0.0f : static_cast<float>(width);
 }
 
-void GgufArchitecture::set_unsaid(TransformerConfig& config) const {
+void GgufArchitecture::set_implied(TransformerConfig& config) const {
   config.naming = naming;
   config.activation = activation;
   config.norm_place = norm_place;
@@ -274,11 +274,11 @@ Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& confi
         "their kin. Train again with --position rotary --norm rms --ffn-kind gated --activation "
         "silu, which is a Llama");
   }
-  const TransformerConfig said = said_by_gguf(*found, config);
-  if (said.activation != config.activation) return refuse(refused_activation(*found, config));
-  if (said != config) {
+  const TransformerConfig in_file = config_in_file(*found, config);
+  if (in_file.activation != config.activation) return refuse(refused_activation(*found, config));
+  if (in_file != config) {
     return refuse(fmt::format("GGUF's architecture {} cannot express this model: {}. {}",
-                              found->name, differences(config, said), kUseFolder));
+                              found->name, differences(config, in_file), kUseFolder));
   }
   return found;
 }

@@ -57,7 +57,7 @@ struct GgufArchitecture {
   /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;
   /// Sets the fields that no key and no tensor of a file contains. Set sizes and the window before.
-  void set_unsaid(TransformerConfig& config) const;
+  void set_implied(TransformerConfig& config) const;
 };
 /// kUnsupported, with a list of Volta's architectures, for a name that is not one of them.
 Result<const GgufArchitecture*> find_gguf_architecture(std::string_view name);

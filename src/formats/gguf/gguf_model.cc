@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <utility>
 
-#include "base/memory.h"
+#include "base/arithmetic.h"
+#include "formats/gguf/float_elements.h"
 #include "formats/gguf/gguf_rope.h"
 #include "formats/model_config.h"
 #include "nn/weight_names.h"
-#include "tensor/float16.h"
 #include "tensor/weight_format.h"
 
 namespace volta {
@@ -28,10 +27,10 @@ class Keys {
       : file_(file), architecture_(architecture) {}
   std::string name(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
   Result<std::int64_t> size(std::string_view key) const {
-    return file_.get_int(name(key), 1, kMaxConfigSize);
+    return file_.get_int(name(key), 1, kMaxPlausibleCount);
   }
   Result<std::int64_t> size_or(std::string_view key, std::int64_t fallback) const {
-    return file_.get_int_or(name(key), fallback, 0, kMaxConfigSize);
+    return file_.get_int_or(name(key), fallback, 0, kMaxPlausibleCount);
   }
   Result<double> number(std::string_view key) const { return file_.get_float(name(key)); }
   Result<double> number_or(std::string_view key, double fallback) const {
@@ -94,7 +93,7 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
   VOLTA_TRY(const std::int64_t rotary,
-            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxConfigSize));
+            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxPlausibleCount));
   if (rotary != c.head_dim) {
     if (!architecture.partial_rotation) {
       return unsupported(file,
@@ -146,7 +145,7 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
                                          architecture.name, window, architecture.name));
   }
   c.window = static_cast<std::int32_t>(window);
-  architecture.set_unsaid(c);
+  architecture.set_implied(c);
   VOLTA_TRY(read_numbers(keys, architecture, c));
   return read_rope(file, keys, architecture, c);
 }
@@ -155,46 +154,6 @@ bool is_no_parameter(std::string_view name, const TransformerConfig& config) {
   return name == kGgufRopeFactors || name == kGgufLongFactors || name == kGgufShortFactors ||
          name.ends_with(".attn_rot_embd") || (name == "output.weight" && config.tied_output);
 }
-
-// Writes f32 values into a tensor of any float type.
-class Sink {
- public:
-  static Result<Sink> create(Tensor& tensor) {
-    Sink sink;
-    sink.dtype_ = tensor.dtype();
-    if (tensor.dtype() == DType::kF32) {
-      VOLTA_TRY(sink.f32_, tensor.mutable_values<float>());
-    } else {
-      VOLTA_TRY(const auto bytes, tensor.host_bytes());
-      VOLTA_TRY(sink.half_, as_span<std::uint16_t>(bytes));
-    }
-    return sink;
-  }
-  /// Writes value k to place begin + k * stride.
-  void put(std::int64_t begin, std::int64_t stride, std::span<const float> values) {
-    auto i = static_cast<std::size_t>(begin);
-    const auto step = static_cast<std::size_t>(stride);
-    for (const float value : values) {
-      if (dtype_ == DType::kF32) {
-        f32_[i] = value;
-      } else if (dtype_ == DType::kBF16) {
-        half_[i] = bf16_from_f32(value);
-      } else {
-        half_[i] = f16_from_f32(value);
-        lost_ = lost_ || ((half_[i] & 0x7FFFu) == 0x7C00u && std::isfinite(value));
-      }
-      i += step;
-    }
-  }
-  /// Whether a finite value became infinite in f16.
-  bool lost() const { return lost_; }
-
- private:
-  DType dtype_ = DType::kF32;
-  std::span<float> f32_;
-  std::span<std::uint16_t> half_;
-  bool lost_ = false;
-};
 
 // The rows of a tensor in the file, and the places of their values in the parameter.
 struct Rows {
@@ -242,7 +201,7 @@ Result<TransformerConfig> gguf_config(const GgufFile& file) {
                             c.layers, file.tensors().size()));
   }
   read_parts(file, *architecture, c);
-  architecture->set_unsaid(c);
+  architecture->set_implied(c);
   VOLTA_TRY(gpt2 ? read_gpt2(file, keys, c) : read_llama(file, keys, *architecture, c));
   if (auto ok = validate(c); !ok) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", file.path(), ok.error().message()));
@@ -286,7 +245,7 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                                    const GgufParameter& parameter, DType dtype,
                                    const Interruption& interrupted) {
   VOLTA_TRY(Tensor tensor, Tensor::empty({dtype, parameter.info.shape}));
-  VOLTA_TRY(Sink sink, Sink::create(tensor));
+  VOLTA_TRY(FloatElements elements, FloatElements::of(tensor));
   const Rows rows(parameter, config.head_dim);
   if (rows.columns % ggml_type_info(parameter.tensor->type).block_values != 0) {
     return fail(ErrorCode::kUnsupported,
@@ -295,6 +254,7 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
   }
   std::array<float, kGgmlPiece> piece{};
   std::int64_t until_question = 0;
+  bool fit = true;  // All values, in `dtype`.
   for (std::int64_t row = 0; row < rows.count; ++row) {
     for (std::int64_t column = 0; column < rows.columns; column += kGgmlPiece) {
       if (--until_question < 0) {
@@ -307,10 +267,10 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
       if (rows.layout == GgufLayout::kPlusOne) {
         for (float& value : values) value -= 1.0f;
       }
-      sink.put(rows.begin(row, column), rows.stride(), values);
+      fit = elements.put(rows.begin(row, column), rows.stride(), values) && fit;
     }
   }
-  if (!sink.lost()) return tensor;
+  if (fit) return tensor;
   return fail(
       ErrorCode::kNonFinite,
       fmt::format("tensor '{}' has values beyond f16; choose bf16 or f32", parameter.info.name));

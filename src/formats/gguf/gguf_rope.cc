@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/arithmetic.h"
+#include "formats/rope_config.h"
 #include "nn/rope_table.h"
 
 namespace volta {
@@ -19,9 +21,6 @@ std::vector<float> plain_frequencies(TransformerConfig config) {
   config.rope_scaling = {};
   return rope_frequencies(config, config.context);
 }
-
-// ggml itself scales attention by this factor.
-double yarn_sharpening(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
 
 // The factors by which llama3's scaling divides the frequencies.
 std::vector<float> llama3_factors(const TransformerConfig& config) {
@@ -84,9 +83,9 @@ std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double facto
     double slope = 0.0;
     for (const Pair& other : pairs) {
       if (other.between()) continue;
-      const double kept = other.keep < 0.5 ? 0.0 : 1.0;
+      const double limit = other.keep < 0.5 ? 0.0 : 1.0;
       slope =
-          std::max(slope, (kept - ramp.front().keep) / (other.rotations - ramp.front().rotations));
+          std::max(slope, (limit - ramp.front().keep) / (other.rotations - ramp.front().rotations));
     }
     if (slope > 0.0) add_line(slope * 1.0001);
   } else {  // Any values that separate unchanged from scaled pairs.
@@ -168,7 +167,7 @@ Status read_gguf_rope(const GgufFile& file, const GgufArchitecture& architecture
   VOLTA_TRY(const double factor, file.get_float_or(key("factor"), 0.0));
   VOLTA_TRY(const auto type, file.get_string_or(key("type"), factor == 0.0 ? "none" : "linear"));
   VOLTA_TRY(const std::int64_t original,
-            file.get_int_or(key("original_context_length"), 0, 0, std::int64_t{1} << 40));
+            file.get_int_or(key("original_context_length"), 0, 0, kMaxPlausibleCount));
   VOLTA_TRY(const double attention, file.get_float_or(key("attn_factor"), 1.0));
   if (architecture.longrope) {
     VOLTA_TRY(auto longrope, read_longrope(file, original, attention, config));

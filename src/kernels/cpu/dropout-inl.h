@@ -79,14 +79,14 @@ HWY_INLINE void block_factors(const DropoutRule& rule, std::uint64_t block, floa
     y.v[2 * g + 1] = hn::ShiftRight<32>(hn::BitCast(wide, high));
   }
   philox(rule.seed, x, y, z, w);
-  const V32 kept = hn::Set(df, rule.kept_scale);
+  const V32 scale = hn::Set(df, rule.kept_scale);
   const auto dropped = hn::Set(di, static_cast<std::int32_t>(rule.threshold) - 1);
   for (int g = 0; g < kGroups; ++g) {
     const auto factor = [&](const Word<2 * kGroups>& word) HWY_ATTR {
       const auto odd = hn::ShiftLeft<32>(word.v[2 * g + 1]);
       const VU32 bits = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, word.v[2 * g]));
       const auto uniform = hn::BitCast(di, hn::ShiftRight<8>(bits));
-      return hn::IfThenElseZero(hn::RebindMask(df, hn::Gt(uniform, dropped)), kept);
+      return hn::IfThenElseZero(hn::RebindMask(df, hn::Gt(uniform, dropped)), scale);
     };
     hn::StoreInterleaved4(factor(x), factor(y), factor(z), factor(w), df,
                           to + std::int64_t{4} * g * lanes(d));

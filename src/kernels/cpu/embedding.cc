@@ -75,7 +75,7 @@ void decode_row(const T* elements, const Table& table, std::int64_t row, float* 
     return;
   }
   // The row is a column of the panels: it has one group in every `width` groups.
-  const T* from = elements + encoding.at(columns, 0, row);
+  const T* from = elements + panel_index(encoding, columns, 0, row);
   const std::int64_t step = std::int64_t{encoding.width} * encoding.group;
   for (std::int64_t c = 0; c < columns; c += encoding.group, from += step) {
     const std::int64_t n = std::min<std::int64_t>(encoding.group, columns - c);

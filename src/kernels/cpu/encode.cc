@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/split.h"
 
@@ -67,13 +68,13 @@ void copy_block(const Copy<T>& c, std::int64_t column, std::int64_t k_begin, std
   const std::int64_t j_step = c.encoding.transposed ? c.k : 1;
   const std::int64_t group = c.encoding.group;
   if (!c.decode) {
-    T* begin = c.encoded + c.encoding.at(c.k, k_begin, column);
+    T* begin = c.encoded + panel_index(c.encoding, c.k, k_begin, column);
     const std::int64_t steps = c.encoding.padded_k(k_end) - k_begin;
     std::fill_n(begin, steps * c.encoding.width, T{});
   }
   for (std::int64_t k = k_begin; k < k_end; ++k) {
     T* plain = c.plain + k * k_step + column * j_step;
-    T* encoded = c.encoded + c.encoding.at(c.k, k, column);
+    T* encoded = c.encoded + panel_index(c.encoding, c.k, k, column);
     for (std::int64_t j = 0; j < columns; ++j) {
       T& from = c.decode ? encoded[j * group] : plain[j * j_step];
       T& to = c.decode ? plain[j * j_step] : encoded[j * group];
@@ -90,7 +91,7 @@ void copy_panel(const Copy<T>& c, std::int64_t panel, Simd simd) {
                        c.encoding.width == VOLTA_SIMD_CALL(simd, vector_panel_width);
   if (vectors) {
     VOLTA_SIMD_CALL(simd, transpose_panel, c.plain, c.n, c.k / c.encoding.group, column,
-                    c.encoded + c.encoding.at(c.k, 0, column));
+                    c.encoded + panel_index(c.encoding, c.k, 0, column));
     return;
   }
   constexpr std::int64_t kBlockSteps = 64;  // At least a cache line of every row of a transpose.

@@ -98,12 +98,6 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
           .block = stored.block};
 }
 
-std::int32_t quant_block(Quant quant, std::int64_t k) {
-  // The sixteen levels of 4 bits are too few for the spread of more than 32 values.
-  if (quant == Quant::kInt4) return 32;
-  return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
-}
-
 bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
   constexpr std::int64_t kFewRows = 64;
   // Steps of b that are further apart than a page cost a lookup in the page table each.
@@ -118,9 +112,7 @@ bool widens_panels(DType a_type, DType b_type, std::int64_t m, Simd simd) {
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd) {
-  const std::int64_t width = panel_width(simd);
-  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, k_block));
-  return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
+  return {panel_width(simd), even_block(std::max<std::int64_t>(1, k), k_block, 8)};
 }
 
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
@@ -219,7 +211,7 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
   // Slices are made about equally long, like blocks of K and M.
   const std::int64_t wanted_panels = std::max<std::int64_t>(1, task_panels);
   slice = std::clamp<std::int64_t>(slice, 1, wanted_panels);
-  plan.slice_panels = ceil_div(wanted_panels, ceil_div(wanted_panels, slice));
+  plan.slice_panels = even_block(wanted_panels, slice);
   const bool ragged = plan.problem.n % plan.layout.width != 0;
   plan.packed_b_floats = plan.source == PanelSource::kPack ? plan.slice_panels * panel_floats
                          : plan.source == PanelSource::kInRows && ragged
@@ -299,14 +291,11 @@ MatMulCut cut_of(const MatMulPlan& plan) {
   const auto used = static_cast<std::int64_t>(std::bit_ceil(vectors));
   // If b is packed, it is packed once for all rows: see multiply_task().
   const std::int64_t rows = ceil_div(plan.problem.m, plan.m_parts);
-  const std::int64_t blocks = plan.source == PanelSource::kPack
-                                  ? 1
-                                  : std::max<std::int64_t>(1, ceil_div(rows, plan.m_block));
   MatMulCut cut;
   cut.m_parts = plan.m_parts;
   cut.n_parts = plan.n_parts;
   cut.k_block = plan.layout.k_block;
-  cut.m_block = ceil_div(rows, blocks);
+  cut.m_block = plan.source == PanelSource::kPack ? rows : even_block(rows, plan.m_block);
   cut.slices = ceil_div(ceil_div(plan.panels(), plan.n_parts), plan.slice_panels);
   cut.row_tiles = ceil_div(cut.m_block, plan.tile_rows);
   cut.tile_columns = std::min(plan.tile_vectors, used) * lanes;

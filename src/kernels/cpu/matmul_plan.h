@@ -3,6 +3,7 @@
 // overview.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -25,11 +26,15 @@ std::int64_t panel_width(Simd simd);
 /// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and with
 /// quantised values in groups of four and in the blocks of `stored`.
 Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored = {});
-/// The block length of a weight that is quantised here. With 4 bits it is 32, otherwise the longest
-/// of 128, 64 and 32 that divides K, or 32 if none does.
-std::int32_t quant_block(Quant quant, std::int64_t k);
 /// K cut into even blocks of at most `k_block` steps.
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
+
+/// The length of equally long blocks of at most `block` steps that `size` steps are cut into, in
+/// whole units. Blocks of K and M and slices of N are cut like this.
+constexpr std::int64_t even_block(std::int64_t size, std::int64_t block, std::int64_t unit = 1) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(size, block));
+  return round_up(ceil_div(size, blocks), unit);
+}
 
 /// Whether a plain b[K, N] is read in place. With few rows of a, b is used too seldom to pay for
 /// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place). Rows of b that share
@@ -143,10 +148,5 @@ MatMulCut cut_of(const MatMulPlan& plan);
 /// line keeps rows from being a power of two apart (2048 cubed, Zen 5: 1.01 times as fast in f32,
 /// 1.03 in bf16).
 constexpr std::int64_t packed_row(std::int64_t floats) { return round_up(floats, 16) + 16; }
-
-/// The beginning of part `part` if [0, n) is cut into `parts` nearly equal parts.
-constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {
-  return n / parts * part + (part < n % parts ? part : n % parts);
-}
 
 }  // namespace volta::cpu

@@ -1,5 +1,5 @@
-// How the CPU's panels arrange blocks of quantised weights, and functions that read and write one
-// block in plain loops. Rounding to blocks is in quantize.cc. The kernels of the matrix product
+// How the CPU's panels arrange weights, and functions that read and write one block of a quantised
+// weight in plain loops. Rounding to blocks is in quantize.cc. The kernels of the matrix product
 // read panels with vector code of their own.
 //
 // A block of a panel has a block of each of its columns (`width` of them). First come the integers,
@@ -27,6 +27,14 @@
 #include "tensor/weight_format.h"
 
 namespace volta::cpu {
+
+/// The index of element (row, column) of a b with K = k in panels that are not quantised.
+constexpr std::int64_t panel_index(const Encoding& e, std::int64_t k, std::int64_t row,
+                                   std::int64_t column) {
+  const std::int64_t group_begin = row / e.group * e.group;
+  return (column / e.width * e.padded_k(k) + group_begin) * e.width + column % e.width * e.group +
+         row % e.group;
+}
 
 /// Where a block of q8 or q4 is in memory. Rows have the same words as panels. Only the distance
 /// between words differs, and panels of 8 bits hold q + 128 where rows hold q.

@@ -119,10 +119,10 @@ void filter(const Params& params, const Scratch& scratch, std::int64_t n) {
   const bool top_p = params.top_p < 1.0f;
   if (top_k || top_p) {
     std::iota(order, order + n, 0);
-    const std::int64_t kept = top_k ? static_cast<std::int64_t>(params.top_k) : n;
-    if (top_k) std::nth_element(order, order + kept - 1, order + n, likelier);
+    const std::int64_t candidates = top_k ? static_cast<std::int64_t>(params.top_k) : n;
+    if (top_k) std::nth_element(order, order + candidates - 1, order + n, likelier);
     const std::int32_t last =
-        top_p ? last_of_share(scratch, likelier, kept, params.top_p) : order[kept - 1];
+        top_p ? last_of_share(scratch, likelier, candidates, params.top_p) : order[candidates - 1];
     for (std::int32_t i = 0; i < n; ++i) {
       if (likelier(last, i)) scratch.weights[i] = 0.0f;
     }

@@ -344,13 +344,13 @@ __device__ inline void add_tile(const Sm90Shared<Layout>& shared, const Work& wo
   hopper::fence_sums();
   add_products_async<T, Layout>(dv, left, dy);
   hopper::commit_products();
-  const std::uint32_t kept = shared.dscores(stage);
-  keep_dscores<Layout>(dscores, own + at.warp * 16, kept);
+  const std::uint32_t stored = shared.dscores(stage);
+  keep_dscores<Layout>(dscores, own + at.warp * 16, stored);
   hopper::publish_stores();
   hopper::wait_numbered_barrier(1, kConsumers * kGroupThreads);
   float dq[32];
   const std::uint64_t a = hopper::operand_descriptor<true>(
-      kept + static_cast<std::uint32_t>(kNarrow ? at.group * Layout::kKeyBoxBytes : 0), 0);
+      stored + static_cast<std::uint32_t>(kNarrow ? at.group * Layout::kKeyBoxBytes : 0), 0);
   const std::uint64_t b = hopper::operand_descriptor<true>(
       k + static_cast<std::uint32_t>(kNarrow ? 0 : at.group * Layout::kKeyBoxBytes), 0);
   hopper::fence_sums();

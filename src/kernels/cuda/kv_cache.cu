@@ -24,19 +24,19 @@ struct Append {
 };
 
 // Where a row goes.
-struct Place {
+struct CachePosition {
   std::int64_t page = -1;  // -1: nowhere.
   int column = 0;
 };
 
-__device__ Place place_of(const Append& call, std::int64_t row, std::int64_t count) {
+__device__ CachePosition cache_position(const Append& call, std::int64_t row, std::int64_t count) {
   if (row >= count || !call.rows.placed(row)) return {};
   const int position = call.rows.positions[row];
   return {call.rows.page(row, position / kKeyBlock), position % kKeyBlock};
 }
 
 __global__ void __launch_bounds__(kThreads) append_kernel(const Append call) {
-  __shared__ Place places[kTile];
+  __shared__ CachePosition places[kTile];
   __shared__ float keys[kTile][kTile + 1];  // [row, column of k]
   if (blockIdx.x == 0 && threadIdx.x == 0) call.rows.check_count(call.fault);
   const std::int64_t count = call.rows.count();
@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const Append call) {
     const std::int64_t first = item / wide * kTile, column = item % wide * kTile;
     __syncthreads();  // All threads have finished the tile before.
     if (y == 0) {
-      places[x] = place_of(call, first + x, count);
+      places[x] = cache_position(call, first + x, count);
       if (column == 0 && first + x < count && places[x].page < 0) call.fault.report(first + x);
     }
     __syncthreads();
     for (int i = y; i < kTile; i += kThreads / kTile) {
-      const Place place = places[i];
+      const CachePosition place = places[i];
       if (place.page < 0 || column + x >= width) continue;
       const std::int64_t from = (first + i) * call.k.stride + column + x;
       keys[i][x] = load_element(call.k.data, call.dtype, call.k.first + from);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const Append call) {
                     load_element(call.v.data, call.dtype, call.v.first + from));
     }
     __syncthreads();
-    const Place place = places[x];
+    const CachePosition place = places[x];
     for (int i = y; i < kTile; i += kThreads / kTile) {
       if (place.page < 0 || column + i >= width) continue;
       // Element d of a head is at row head * dim + d of a page.

@@ -48,7 +48,7 @@ struct Kernel {
 };
 
 /// The tile of a thread block, and the place of a thread in it.
-struct Place {
+struct TilePosition {
   std::int64_t row, column;   ///< Of c, where the tile begins.
   int warp_row, warp_column;  ///< Of the tile, where the warp's elements begin.
   int lane, g, t;             ///< g = lane / 4, t = lane % 4, as in quant_mma.cuh.
@@ -65,7 +65,7 @@ __device__ Chunk chunk_at(const QuantProduct& p, int most, std::int64_t index) {
 }
 
 // Rows behind the last have the factors of the last one. Their results are not stored.
-__device__ std::int64_t row_of(const QuantProduct& p, const Place& place, int row) {
+__device__ std::int64_t row_of(const QuantProduct& p, const TilePosition& place, int row) {
   return min(place.row + row, p.a.m - 1);
 }
 
@@ -82,8 +82,8 @@ __device__ void copy_factors(float (*to)[kColumns], const float* from, std::int6
 
 /// Starts copying a chunk.
 template <typename K>
-__device__ void start_chunk(const QuantProduct& p, const UnpackedWeight& b, const Place& place,
-                            const Chunk& chunk, typename K::Buffer& to) {
+__device__ void start_chunk(const QuantProduct& p, const UnpackedWeight& b,
+                            const TilePosition& place, const Chunk& chunk, typename K::Buffer& to) {
   const int thread = static_cast<int>(threadIdx.x);
   const int bytes = chunk.blocks * p.a.block;
   const std::int64_t k = chunk.first * p.a.block;
@@ -145,7 +145,7 @@ using Elements = T[kDown][kAcross][4];
 /// Calls body(i, j, e, row, column) for each element that a thread holds; rows and columns are
 /// those of the tile.
 template <typename Body>
-__device__ inline void for_each_element(const Place& place, const Body& body) {
+__device__ inline void for_each_element(const TilePosition& place, const Body& body) {
 #pragma unroll
   for (int i = 0; i < kDown; ++i) {
 #pragma unroll
@@ -166,7 +166,7 @@ __device__ GroupWords words_at(const std::int8_t* row, int group, int t) {
 
 /// The words of a warp's rows of a group of the chunk.
 template <typename K>
-__device__ void load_rows(const typename K::Buffer& memory, const Place& place, int group,
+__device__ void load_rows(const typename K::Buffer& memory, const TilePosition& place, int group,
                           RowWords (&rows)[kDown]) {
 #pragma unroll
   for (int i = 0; i < kDown; ++i) {
@@ -178,7 +178,7 @@ __device__ void load_rows(const typename K::Buffer& memory, const Place& place, 
 
 /// sum += the products of a group of the chunk, for rows of a, or of their rests.
 template <typename K>
-__device__ void multiply(const typename K::Buffer& memory, const Place& place, int group,
+__device__ void multiply(const typename K::Buffer& memory, const TilePosition& place, int group,
                          const RowWords (&rows)[kDown], Elements<int>& sum) {
   GroupWords b[kAcross];
 #pragma unroll
@@ -193,8 +193,9 @@ __device__ void multiply(const typename K::Buffer& memory, const Place& place, i
 }
 /// The same for the first or the second half of the group.
 template <typename K>
-__device__ void multiply_half(const typename K::Buffer& memory, const Place& place, int group,
-                              bool second, const RowWords (&rows)[kDown], Elements<int>& sum) {
+__device__ void multiply_half(const typename K::Buffer& memory, const TilePosition& place,
+                              int group, bool second, const RowWords (&rows)[kDown],
+                              Elements<int>& sum) {
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {
     const GroupWords b = words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
@@ -209,7 +210,7 @@ __device__ void multiply_half(const typename K::Buffer& memory, const Place& pla
 
 /// part += sum * row `factor` of b's scales.
 template <typename K>
-__device__ void scale_sums(const typename K::Buffer& memory, const Place& place, int factor,
+__device__ void scale_sums(const typename K::Buffer& memory, const TilePosition& place, int factor,
                            const Elements<int>& sum, Elements<float>& part) {
   for_each_element(place, [&](int i, int j, int e, int, int column) {
     part[i][j][e] =
@@ -221,7 +222,7 @@ __device__ void scale_sums(const typename K::Buffer& memory, const Place& place,
 /// formats with sub-blocks without the block's own factors.
 template <typename K, typename LoadRows>
 __device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memory,
-                           const Place& place, int begin, int end, const LoadRows& load,
+                           const TilePosition& place, int begin, int end, const LoadRows& load,
                            Elements<float>& part) {
   using Format = typename K::Format;
   RowWords rows[kDown];
@@ -260,8 +261,8 @@ __device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memo
 /// Multiplies the parts of a block with sub-blocks by its factors. less(group, row) is minus the
 /// sum of a row of a in a group.
 template <typename K, typename Less>
-__device__ void apply_factors(const typename K::Buffer& memory, const Place& place, int begin,
-                              int end, const Less& less, Elements<float>& part) {
+__device__ void apply_factors(const typename K::Buffer& memory, const TilePosition& place,
+                              int begin, int end, const Less& less, Elements<float>& part) {
   if constexpr (K::Format::kSubScales) {
     for_each_element(place, [&](int i, int j, int e, int, int column) {
       part[i][j][e] = __fmul_rn(part[i][j][e], memory.factor[0][column]);
@@ -284,8 +285,8 @@ __device__ void apply_factors(const typename K::Buffer& memory, const Place& pla
 /// with that bit in `mask`; lane r has the mask of row r of the warp.
 template <typename K>
 __device__ void add_rest(const QuantProduct& p, const typename K::Buffer& memory,
-                         const Place& place, const Chunk& chunk, int group, int bit, unsigned mask,
-                         Elements<float>& total) {
+                         const TilePosition& place, const Chunk& chunk, int group, int bit,
+                         unsigned mask, Elements<float>& total) {
   const std::int64_t of_row = chunk.first * (p.a.block / kGroup) + group;
   bool has[kDown][2];
   std::int64_t row[kDown][2];
@@ -332,7 +333,7 @@ __device__ void add_rest(const QuantProduct& p, const typename K::Buffer& memory
 
 /// total += block `block` of the chunk, of K::kBlock groups, which is a block both of a and of b.
 template <typename K>
-__device__ void add_block(const typename K::Buffer& memory, const Place& place, int block,
+__device__ void add_block(const typename K::Buffer& memory, const TilePosition& place, int block,
                           Elements<float>& total) {
   Elements<int> sum = {};
 #pragma unroll
@@ -350,7 +351,8 @@ __device__ void add_block(const typename K::Buffer& memory, const Place& place, 
 /// total += a chunk.
 template <typename K>
 __device__ void multiply_chunk(const QuantProduct& p, const typename K::Buffer& memory,
-                               const Place& place, const Chunk& chunk, Elements<float>& total) {
+                               const TilePosition& place, const Chunk& chunk,
+                               Elements<float>& total) {
   const int groups = p.a.block / kGroup;
   for (int block = 0; block < chunk.blocks; ++block) {
     const int begin = block * groups, end = begin + groups;
@@ -377,14 +379,15 @@ __device__ void multiply_chunk(const QuantProduct& p, const typename K::Buffer& 
 }
 
 /// The tile of thread block `index`; its columns are those of the unpacked part of b.
-__device__ Place place_of(const QuantProduct& p, std::int64_t columns, unsigned index, int rows) {
+__device__ TilePosition tile_position(const QuantProduct& p, std::int64_t columns, unsigned index,
+                                      int rows) {
   const auto down = static_cast<unsigned>(ceil_div(p.a.m, static_cast<std::int64_t>(rows)));
   const auto across = static_cast<unsigned>(columns / kColumns);
   const unsigned first = index / (kTogether * across) * kTogether;
   const unsigned height = min(down - first, kTogether);
   const unsigned in_group = index % (kTogether * across);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  Place place;
+  TilePosition place;
   place.row = static_cast<std::int64_t>(first + in_group % height) * rows;
   place.column = static_cast<std::int64_t>(in_group / height) * kColumns;
   place.warp_row = warp / kWarpsN * kWarpRows;
@@ -403,7 +406,7 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarp, 2)
   extern __shared__ __align__(16) std::uint8_t bytes[];
   // SAFETY: the launcher gives the kernel this much shared memory, and it is aligned.
   auto& memory = *reinterpret_cast<typename K::Memory*>(bytes);
-  const Place place = place_of(p, b.columns, blockIdx.x, K::kRows);
+  const TilePosition place = tile_position(p, b.columns, blockIdx.x, K::kRows);
   const std::int64_t chunks = ceil_div(p.a.blocks, static_cast<std::int64_t>(most));
   Elements<float> total = {};
   if (chunks > 0) start_chunk<K>(p, b, place, chunk_at(p, most, 0), memory[0]);

@@ -45,7 +45,7 @@ struct Call {
 };
 
 // Where a row goes in the cache.
-struct Place {
+struct CachePosition {
   std::int64_t page = -1;  // -1: nowhere.
   int column = 0;
 };
@@ -56,7 +56,7 @@ __device__ float rounded(float x, DType dtype) {
   return x;
 }
 
-__device__ void store_key(const Call& call, const Place& place, int head, int d, float x) {
+__device__ void store_key(const Call& call, const CachePosition& place, int head, int d, float x) {
   if (place.page < 0) return;
   const std::int64_t at =
       ((place.page * call.k.heads + head) * call.dim + d) * kKeyBlock + place.column;
@@ -65,7 +65,7 @@ __device__ void store_key(const Call& call, const Place& place, int head, int d,
 
 // Item `item` of q or k of a row. `place` is given for k.
 __device__ void rotate_item(const Call& call, const Rotated& rotated, std::int64_t row, int item,
-                            const Place* place) {
+                            const CachePosition* place) {
   const int pairs = call.rotary / 2;
   const int head = item / call.head_items(), in_head = item % call.head_items();
   const std::int64_t begin = (row * rotated.heads + head) * call.dim;
@@ -95,7 +95,7 @@ __device__ void rotate_item(const Call& call, const Rotated& rotated, std::int64
   store_key(call, *place, head, second, b);
 }
 
-__device__ Place place_of(const Call& call, std::int64_t row) {
+__device__ CachePosition cache_position(const Call& call, std::int64_t row) {
   if (row >= call.rows.count() || !call.rows.placed(row)) return {};
   const int position = call.rows.positions[row];
   return {call.rows.page(row, position / kKeyBlock), position % kKeyBlock};
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const Call call) 
   const int item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (item == 0 && row == 0) call.rows.check_count(call.fault);
   if (item < q_items) return rotate_item(call, call.q, row, item, nullptr);
-  const Place place = place_of(call, row);
+  const CachePosition place = cache_position(call, row);
   if (item < q_items + k_items) {
     if (item == q_items && row < call.rows.count() && place.page < 0) call.fault.report(row);
     return rotate_item(call, call.k, row, item - q_items, &place);

@@ -9,10 +9,8 @@ namespace volta::jinja {
 namespace {
 
 const Builtin* find_row(std::span<const Builtin> table, std::string_view name) {
-  for (const Builtin& row : table) {
-    if (row.name == name) return &row;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(table, name, &Builtin::name);
+  return found == table.end() ? nullptr : std::to_address(found);
 }
 
 // The table with the methods of this value's type.

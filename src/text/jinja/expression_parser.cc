@@ -335,9 +335,9 @@ Result<NodeId> ExpressionParser::test(NodeId value) {
     VOLTA_TRY(operand, postfix(operand));
     node.children.push_back(operand);
   }
-  VOLTA_TRY(const NodeId made, add(std::move(node)));
-  if (!negated) return made;
-  return add(NodeKind::kNot, line, {made});
+  VOLTA_TRY(const NodeId node_id, add(std::move(node)));
+  if (!negated) return node_id;
+  return add(NodeKind::kNot, line, {node_id});
 }
 
 }  // namespace volta::jinja

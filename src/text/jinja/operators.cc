@@ -87,8 +87,7 @@ Result<Value> add(Budget& budget, const Value& left, const Value& right) {
   const Sequence* list_left = left.if_sequence();
   const Sequence* list_right = right.if_sequence();
   if (left.is_list() && right.is_list() && list_left->kind == list_right->kind) {
-    budget.make_many(list_left->items.size() + list_right->items.size(), sizeof(Value));
-    VOLTA_TRY(budget.check());
+    VOLTA_TRY(charge_values(budget, list_left->items.size() + list_right->items.size()));
     std::vector<Value> items = list_left->items;
     items.insert(items.end(), list_right->items.begin(), list_right->items.end());
     return make_sequence(budget, list_left->kind, std::move(items));
@@ -247,8 +246,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
   }
   const Sequence* sequence = object.if_sequence();
   std::vector<Value> taken;
-  budget.make_many(static_cast<std::size_t>(size), sizeof(Value));
-  VOLTA_TRY(budget.check());
+  VOLTA_TRY(charge_values(budget, static_cast<std::size_t>(size)));
   for (std::int64_t i = from; forward ? i < to : i > to; i += stride) {
     taken.push_back(sequence->items[static_cast<std::size_t>(i)]);
   }

@@ -48,8 +48,8 @@ class Parser : private ExpressionParser {
         next();
         return add(NodeKind::kBlock, line, std::move(statements));
       }
-      VOLTA_TRY(const NodeId made, statement());
-      statements.push_back(made);
+      VOLTA_TRY(const NodeId node, statement());
+      statements.push_back(node);
     }
   }
   // Parses the body of a tag: from the tag's end to the next tag with one of these names.
@@ -77,9 +77,9 @@ class Parser : private ExpressionParser {
       return add(NodeKind::kPrint, token.line, {value});
     }
     VOLTA_TRY(const std::string name, expect_name());
-    VOLTA_TRY(const NodeId made, tag(name, token.line));
+    VOLTA_TRY(const NodeId node, tag(name, token.line));
     VOLTA_TRY(expect_end(TokenKind::kTagEnd));
-    return made;
+    return node;
   }
 
   Result<NodeId> tag(std::string_view name, int line) {
@@ -105,20 +105,19 @@ class Parser : private ExpressionParser {
 
   Result<NodeId> parse_if(int line) {
     std::vector<NodeId> children;
-    while (true) {
+    do {
       VOLTA_TRY(const NodeId test, tuple({}, false));
       VOLTA_TRY(const NodeId then, body({"elif", "else", "endif"}));
       children.push_back(test);
       children.push_back(then);
-      if (take("elif")) continue;
-      if (take("else")) {
-        VOLTA_TRY(const NodeId otherwise, whole_body("endif"));
-        children.push_back(otherwise);
-      } else {
-        next();
-      }
-      return add(NodeKind::kIf, line, std::move(children));
+    } while (take("elif"));
+    if (take("else")) {
+      VOLTA_TRY(const NodeId otherwise, whole_body("endif"));
+      children.push_back(otherwise);
+    } else {
+      next();
     }
+    return add(NodeKind::kIf, line, std::move(children));
   }
 
   Result<NodeId> parse_for(int line) {

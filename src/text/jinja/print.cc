@@ -39,12 +39,9 @@ class Printer {
     if (value.is_list()) {
       const Sequence& list = *value.if_sequence();
       const bool tuple = list.kind == SequenceKind::kTuple && !json_;
-      const bool single = tuple && list.items.size() == 1;
-      return brackets(tuple ? "(" : "[",
-                      single  ? ",)"
-                      : tuple ? ")"
-                              : "]",
-                      list.items, [this](const Value& item) { return write(item); });
+      const std::string_view close = !tuple ? "]" : list.items.size() == 1 ? ",)" : ")";
+      return brackets(tuple ? "(" : "[", close, list.items,
+                      [this](const Value& item) { return write(item); });
     }
     if (const Dict* dict = value.if_dict()) {
       return brackets("{", "}", dict->members, [this](const auto& member) -> Status {

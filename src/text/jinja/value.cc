@@ -142,9 +142,13 @@ Status check_storable(const Value& value) {
   return {};
 }
 
+Status charge_values(Budget& budget, std::size_t count) {
+  budget.make_many(count, sizeof(Value));
+  return budget.check();
+}
+
 Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items) {
-  budget.make_many(items.size() + 1, sizeof(Value));
-  VOLTA_TRY(budget.check());
+  VOLTA_TRY(charge_values(budget, items.size() + 1));
   auto sequence = std::make_shared<Sequence>();
   sequence->kind = kind;
   for (const Value& item : items) VOLTA_TRY(grow_depth(item, sequence->depth));
@@ -242,20 +246,17 @@ std::unexpected<Error> markup_error(std::string_view what) {
 Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
   std::vector<Value> items;
   if (Sequence* sequence = value.if_sequence()) {
-    budget.make_many(sequence->items.size(), sizeof(Value));
-    VOLTA_TRY(budget.check());
+    VOLTA_TRY(charge_values(budget, sequence->items.size()));
     const auto begin = sequence->items.begin() + static_cast<std::ptrdiff_t>(sequence->next);
     items.assign(begin, sequence->items.end());
     if (sequence->kind == SequenceKind::kIterator) sequence->next = sequence->items.size();
   } else if (const Dict* dict = value.if_dict()) {
-    budget.make_many(dict->members.size(), sizeof(Value));
-    VOLTA_TRY(budget.check());
+    VOLTA_TRY(charge_values(budget, dict->members.size()));
     for (const auto& member : dict->members) items.push_back(member.first);
   } else if (const Text* text = value.if_text()) {
     const std::string& bytes = text->content->text;
     budget.scan(bytes.size());
-    budget.make_many(bytes.size(), 2 * sizeof(Value));
-    VOLTA_TRY(budget.check());
+    VOLTA_TRY(charge_values(budget, 2 * bytes.size()));
     for (std::string_view rest = bytes; !rest.empty();) {
       const std::size_t size = character_offset(rest, 1);
       items.push_back(Value::part(*text, rest.substr(0, size)));

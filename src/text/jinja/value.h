@@ -151,11 +151,7 @@ class TextBuilder {
   }
   void add(std::size_t count, std::string_view piece) {
     if (piece.empty() || !budget_->make_many(count, piece.size())) return;
-    if (piece.size() == 1) {
-      content_.text.append(count, piece.front());
-    } else {
-      for (std::size_t i = 0; i < count; ++i) content_.append(piece);
-    }
+    for (std::size_t i = 0; i < count; ++i) content_.append(piece);
   }
   /// Adds a string with its quoted ranges, or a part of one (`part` is a view of it).
   void add(const Text& text) { add_part(text, text.content->text); }
@@ -186,6 +182,8 @@ class TextBuilder {
 /// A part of a string, and text that was made from a string (see TextBuilder).
 Result<Value> make_part(Budget& budget, const Text& whole, std::string_view part);
 Result<Value> make_changed(Budget& budget, const Text* origin, std::string_view changed);
+/// Charges for making `count` values; the error of a spent budget.
+Status charge_values(Budget& budget, std::size_t count);
 /// A list, tuple, ... of values; kInvalidFile when it would be nested too deeply or contain a value
 /// that cannot be stored (a namespace, a macro, a loop).
 Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items);

@@ -18,10 +18,10 @@ Status Vocabulary::add(std::string_view token, std::int64_t id) {
   const std::size_t begin = text_.size();
   text_ += token;
   const auto length = static_cast<std::uint32_t>(token.size());
-  if (static_cast<std::size_t>(id) >= places_.size()) {
-    places_.resize(static_cast<std::size_t>(id) + 1);
+  if (static_cast<std::size_t>(id) >= tokens_.size()) {
+    tokens_.resize(static_cast<std::size_t>(id) + 1);
   }
-  places_[static_cast<std::size_t>(id)] = {begin, length, true};
+  tokens_[static_cast<std::size_t>(id)] = {begin, length, true};
   std::uint32_t& first = by_hash_[key_of(token)];
   for (std::uint32_t i = first; i != 0; i = entries_[i - 1].next) {
     if (text_of(entries_[i - 1]) == token) {

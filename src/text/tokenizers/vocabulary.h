@@ -32,21 +32,21 @@ class Vocabulary {
 
   std::optional<std::int32_t> find(std::string_view token) const;
   bool contains(std::int32_t id) const {
-    return id >= 0 && id < end_id() && places_[static_cast<std::size_t>(id)].used;
+    return id >= 0 && id < end_id() && tokens_[static_cast<std::size_t>(id)].used;
   }
   /// Empty if the id does not exist.
   std::string_view token(std::int32_t id) const {
     if (!contains(id)) return {};
-    const Place& place = places_[static_cast<std::size_t>(id)];
-    return std::string_view(text_).substr(place.begin, place.length);
+    const TokenBytes& bytes = tokens_[static_cast<std::size_t>(id)];
+    return std::string_view(text_).substr(bytes.begin, bytes.length);
   }
   /// The number of different strings.
   std::int64_t size() const { return static_cast<std::int64_t>(count_); }
   /// One more than the largest id.
-  std::int32_t end_id() const { return static_cast<std::int32_t>(places_.size()); }
+  std::int32_t end_id() const { return static_cast<std::int32_t>(tokens_.size()); }
 
  private:
-  struct Place {
+  struct TokenBytes {
     std::size_t begin = 0;
     std::uint32_t length = 0;
     bool used = false;
@@ -65,7 +65,7 @@ class Vocabulary {
 
   std::uint64_t seed_;
   std::string text_;
-  std::vector<Place> places_;  // By id.
+  std::vector<TokenBytes> tokens_;  // By id.
   std::vector<Entry> entries_;
   HashTable<std::uint32_t> by_hash_;  // The first entry with the hash, plus one.
   std::size_t count_ = 0;

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/temporary.h"
 #include "device/helpers.h"
+#include "formats/gguf/convert_paths.h"
 #include "formats/gguf/gguf_bytes.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_tokenizer.h"
@@ -51,12 +52,13 @@ class Convert : public ::testing::TestWithParam<std::string> {
 
 TEST_P(Convert, ThereAndBackIsTheSameModel) {
   const std::string first = dir_.file("first"), second = dir_.file("second/");
-  Status done = gguf_to_folder(gguf(), first, DType::kF32, false, kGoOn);
+  Status done = test::gguf_to_folder(gguf(), first, DType::kF32, false, kGoOn);
   ASSERT_TRUE(done) << done.error().message();
-  const auto made = folder_to_gguf(first, dir_.file("made.gguf"), GgmlType::kF32, false, kGoOn);
+  const auto made =
+      test::folder_to_gguf(first, dir_.file("made.gguf"), GgmlType::kF32, false, kGoOn);
   ASSERT_TRUE(made) << made.error().message();
   EXPECT_TRUE(*made);
-  done = gguf_to_folder(dir_.file("made.gguf"), second, DType::kF32, false, kGoOn);
+  done = test::gguf_to_folder(dir_.file("made.gguf"), second, DType::kF32, false, kGoOn);
   ASSERT_TRUE(done) << done.error().message();
   expect_same(weights_of(first), weights_of(second));
   EXPECT_EQ(*read_text_file(first + "/config.json"), *read_text_file(second + "config.json"));
@@ -74,34 +76,34 @@ TEST_P(Convert, ThereAndBackIsTheSameModel) {
 
 TEST_P(Convert, AFileThatAppearsMeanwhileStays) {
   const std::string folder = dir_.file("folder"), made = dir_.file("made.gguf");
-  ASSERT_TRUE(gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
+  ASSERT_TRUE(test::gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
   const auto write_it = [&](std::size_t, std::size_t) {
     return write_file_atomic(made, "somebody's").has_value();
   };
-  const auto refused = folder_to_gguf(folder, made, GgmlType::kF32, false, write_it);
+  const auto refused = test::folder_to_gguf(folder, made, GgmlType::kF32, false, write_it);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(*read_text_file(made), "somebody's");
   EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
-  ASSERT_TRUE(folder_to_gguf(folder, made, GgmlType::kF32, true, write_it));
+  ASSERT_TRUE(test::folder_to_gguf(folder, made, GgmlType::kF32, true, write_it));
   EXPECT_TRUE(GgufFile::open(made));
 }
 
 TEST_P(Convert, QuantisedFilesAreReadAsWritten) {
   const std::string folder = dir_.file("folder");
-  ASSERT_TRUE(gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
+  ASSERT_TRUE(test::gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
   for (const GgmlType type :
        {GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1}) {
     const std::string made = dir_.file("made.gguf");
-    const auto done = folder_to_gguf(folder, made, type, true, kGoOn);
+    const auto done = test::folder_to_gguf(folder, made, type, true, kGoOn);
     ASSERT_TRUE(done) << done.error().message();
     const GgufFile file = test::open_gguf(made);
     EXPECT_EQ(file.find_tensor("blk.0.ffn_up.weight")->type, type);
     EXPECT_EQ(file.find_tensor("output_norm.weight")->type, GgmlType::kF32);
     // The quantised values themselves survive the way into a folder and back.
     const std::string again = dir_.file("again"), remade = dir_.file("remade.gguf");
-    ASSERT_TRUE(gguf_to_folder(made, again, DType::kF32, true, kGoOn));
-    ASSERT_TRUE(folder_to_gguf(again, remade, GgmlType::kF32, true, kGoOn));
+    ASSERT_TRUE(test::gguf_to_folder(made, again, DType::kF32, true, kGoOn));
+    ASSERT_TRUE(test::folder_to_gguf(again, remade, GgmlType::kF32, true, kGoOn));
     const GgufFile back = test::open_gguf(remade);
     for (const GgufTensor& tensor : file.tensors()) {
       std::vector<float> a(static_cast<std::size_t>(tensor.shape.elements())), b(a.size());
@@ -125,8 +127,8 @@ class ConvertCase : public ::testing::Test {
     return false;
   }
   Status to_folder(bool replace = false) const {
-    return gguf_to_folder(test::gguf_data("llama.gguf"), dir_.file("out"), DType::kBF16, replace,
-                          kGoOn);
+    return test::gguf_to_folder(test::gguf_data("llama.gguf"), dir_.file("out"), DType::kBF16,
+                                replace, kGoOn);
   }
   void write(const std::string& name, const std::string& text) const {
     fs::create_directories(fs::path(dir_.file(name)).parent_path());
@@ -147,10 +149,12 @@ TEST_F(ConvertCase, WritesSixteenBits) {
               HasSubstr("\"eos_token_id\": 2"));
   // 16-bit folders are a source, too.
   const auto made =
-      folder_to_gguf(dir_.file("out"), dir_.file("b.gguf"), GgmlType::kBF16, false, kGoOn);
+      test::folder_to_gguf(dir_.file("out"), dir_.file("b.gguf"), GgmlType::kBF16, false, kGoOn);
   ASSERT_TRUE(made) << made.error().message();
-  ASSERT_TRUE(gguf_to_folder(dir_.file("b.gguf"), dir_.file("f16"), DType::kF16, false, kGoOn));
-  EXPECT_TRUE(folder_to_gguf(dir_.file("f16"), dir_.file("h.gguf"), GgmlType::kF16, false, kGoOn));
+  ASSERT_TRUE(
+      test::gguf_to_folder(dir_.file("b.gguf"), dir_.file("f16"), DType::kF16, false, kGoOn));
+  EXPECT_TRUE(
+      test::folder_to_gguf(dir_.file("f16"), dir_.file("h.gguf"), GgmlType::kF16, false, kGoOn));
 }
 
 TEST_F(ConvertCase, MatricesMayKeepTheirTypes) {
@@ -158,14 +162,14 @@ TEST_F(ConvertCase, MatricesMayKeepTheirTypes) {
        {std::pair(DType::kF32, GgmlType::kF32), std::pair(DType::kBF16, GgmlType::kBF16),
         std::pair(DType::kF16, GgmlType::kF16)}) {
     const std::string folder = dir_.file("stored"), made = dir_.file("stored.gguf");
-    ASSERT_TRUE(gguf_to_folder(test::gguf_data("llama.gguf"), folder, dtype, true, kGoOn));
-    const auto done = folder_to_gguf(folder, made, std::nullopt, true, kGoOn);
+    ASSERT_TRUE(test::gguf_to_folder(test::gguf_data("llama.gguf"), folder, dtype, true, kGoOn));
+    const auto done = test::folder_to_gguf(folder, made, std::nullopt, true, kGoOn);
     ASSERT_TRUE(done) << done.error().message();
     const GgufFile file = test::open_gguf(made);
     EXPECT_EQ(file.find_tensor("blk.0.ffn_up.weight")->type, type);
     EXPECT_EQ(file.find_tensor("output_norm.weight")->type, GgmlType::kF32);
     // Nothing is rounded: the file is the one that names this type.
-    ASSERT_TRUE(folder_to_gguf(folder, dir_.file("named.gguf"), type, true, kGoOn));
+    ASSERT_TRUE(test::folder_to_gguf(folder, dir_.file("named.gguf"), type, true, kGoOn));
     EXPECT_EQ(*read_text_file(made), *read_text_file(dir_.file("named.gguf")));
   }
 }
@@ -187,7 +191,7 @@ TEST_F(ConvertCase, NothingIsReplacedUnasked) {
   ASSERT_TRUE(to_folder());
   write("there.gguf", "x");
   expect_error(
-      folder_to_gguf(dir_.file("out"), dir_.file("there.gguf"), GgmlType::kF32, false, kGoOn),
+      test::folder_to_gguf(dir_.file("out"), dir_.file("there.gguf"), GgmlType::kF32, false, kGoOn),
       refused, "there.gguf' is there; name another file, or use --force");
 }
 
@@ -279,7 +283,8 @@ TEST_F(ConvertCase, AFailureLeavesNothingBehind) {
     test::FaultyFileOps faults;
     faults.fail(test::FileCall::kWrite, first, ENOSPC, 1);
     const ScopedFileOps scope(faults);
-    if (folder_to_gguf(dir_.file("out"), dir_.file("keep.gguf"), GgmlType::kF32, true, kGoOn)) {
+    if (test::folder_to_gguf(dir_.file("out"), dir_.file("keep.gguf"), GgmlType::kF32, true,
+                             kGoOn)) {
       break;
     }
     EXPECT_EQ(*read_text_file(dir_.file("keep.gguf")), "old");
@@ -297,8 +302,9 @@ TEST_F(ConvertCase, ReplacesFilesOnlyAndSaysSoAtOnce) {
   };
   for (const auto& [name, what] :
        {std::pair{"d.gguf", "is a folder"}, {"link.gguf", "is a symbolic link"}}) {
-    expect_error(folder_to_gguf(dir_.file("out"), dir_.file(name), GgmlType::kF32, true, never),
-                 ErrorCode::kIo, what);
+    expect_error(
+        test::folder_to_gguf(dir_.file("out"), dir_.file(name), GgmlType::kF32, true, never),
+        ErrorCode::kIo, what);
   }
   EXPECT_TRUE(fs::is_symlink(dir_.file("link.gguf")));
 }
@@ -307,7 +313,7 @@ TEST_F(ConvertCase, WhatIsNamedLikeATemporaryStays) {
   write("new.gguf.tmp", "mine");
   ASSERT_TRUE(to_folder());
   ASSERT_TRUE(
-      folder_to_gguf(dir_.file("out"), dir_.file("new.gguf"), GgmlType::kF32, false, kGoOn));
+      test::folder_to_gguf(dir_.file("out"), dir_.file("new.gguf"), GgmlType::kF32, false, kGoOn));
   EXPECT_EQ(*read_text_file(dir_.file("new.gguf.tmp")), "mine");
 }
 
@@ -321,12 +327,12 @@ TEST_F(ConvertCase, AFileThatIsCutMeanwhileMakesNoResult) {
       return true;
     };
   };
-  expect_error(gguf_to_folder(dir_.file("in.gguf"), dir_.file("made"), DType::kF32, false,
-                              cutting(dir_.file("in.gguf"))),
+  expect_error(test::gguf_to_folder(dir_.file("in.gguf"), dir_.file("made"), DType::kF32, false,
+                                    cutting(dir_.file("in.gguf"))),
                ErrorCode::kInvalidFile, "was cut");
   EXPECT_FALSE(path_exists(dir_.file("made")));
-  expect_error(folder_to_gguf(dir_.file("out"), dir_.file("made.gguf"), GgmlType::kF32, false,
-                              cutting(dir_.file("out/model.safetensors"))),
+  expect_error(test::folder_to_gguf(dir_.file("out"), dir_.file("made.gguf"), GgmlType::kF32, false,
+                                    cutting(dir_.file("out/model.safetensors"))),
                ErrorCode::kInvalidFile, "was cut");
   EXPECT_FALSE(path_exists(dir_.file("made.gguf")));
   EXPECT_FALSE(any_temporary());
@@ -341,7 +347,7 @@ TEST_F(ConvertCase, NanIsNotWritten) {
   (*norm.mutable_values<float>())[1] = NAN;
   ASSERT_TRUE(write_safetensors(weights, tensors));
   expect_error(
-      folder_to_gguf(dir_.file("out"), dir_.file("nan.gguf"), GgmlType::kF32, false, kGoOn),
+      test::folder_to_gguf(dir_.file("out"), dir_.file("nan.gguf"), GgmlType::kF32, false, kGoOn),
       ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN");
   EXPECT_FALSE(path_exists(dir_.file("nan.gguf")));
 }
@@ -356,7 +362,7 @@ TEST_F(ConvertCase, NanIsNotRead) {
   changed.write("\0\0\x80\xff", 4);  // Minus infinity.
   changed.close();
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    expect_error(gguf_to_folder(dir_.file("nan.gguf"), dir_.file("out"), dtype, false, kGoOn),
+    expect_error(test::gguf_to_folder(dir_.file("nan.gguf"), dir_.file("out"), dtype, false, kGoOn),
                  ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN or infinity");
     EXPECT_FALSE(path_exists(dir_.file("out")));
     EXPECT_FALSE(any_temporary());
@@ -366,13 +372,14 @@ TEST_F(ConvertCase, NanIsNotRead) {
 TEST_F(ConvertCase, CanBeStopped) {
   const auto stop = [](std::size_t done, std::size_t) { return done < 3; };
   const auto interrupted = ErrorCode::kInterrupted;
-  expect_error(
-      gguf_to_folder(test::gguf_data("llama.gguf"), dir_.file("out"), DType::kF32, false, stop),
-      interrupted, "nothing was written");
+  expect_error(test::gguf_to_folder(test::gguf_data("llama.gguf"), dir_.file("out"), DType::kF32,
+                                    false, stop),
+               interrupted, "nothing was written");
   EXPECT_FALSE(path_exists(dir_.file("out")));
   ASSERT_TRUE(to_folder());
-  expect_error(folder_to_gguf(dir_.file("out"), dir_.file("m.gguf"), GgmlType::kF32, false, stop),
-               interrupted, "nothing was written");
+  expect_error(
+      test::folder_to_gguf(dir_.file("out"), dir_.file("m.gguf"), GgmlType::kF32, false, stop),
+      interrupted, "nothing was written");
   EXPECT_FALSE(path_exists(dir_.file("m.gguf")));
 }
 
@@ -390,7 +397,7 @@ TEST_F(ConvertCase, BiasesThatGpt2AlwaysHasAreZeros) {
   fs::create_directories(dir_.file("gpt2"));
   ASSERT_TRUE(save_model(dir_.file("gpt2"), *model, nullptr));
   const auto made =
-      folder_to_gguf(dir_.file("gpt2"), dir_.file("m.gguf"), GgmlType::kQ8_0, false, kGoOn);
+      test::folder_to_gguf(dir_.file("gpt2"), dir_.file("m.gguf"), GgmlType::kQ8_0, false, kGoOn);
   ASSERT_TRUE(made) << made.error().message();
   const GgufFile file = test::open_gguf(dir_.file("m.gguf"));
   EXPECT_EQ(file.find_tensor("blk.0.ffn_down.weight")->type, GgmlType::kF16);
@@ -408,8 +415,9 @@ TEST_F(ConvertCase, ValuesThatDoNotFitAreNamed) {
   weights["model.layers.0.mlp.up_proj.weight"] = test::floats(
       weights.at("model.layers.0.mlp.up_proj.weight").shape(), std::vector<float>(64 * 32, 1e6f));
   ASSERT_TRUE(write_safetensors(dir_.file("out/model.safetensors"), weights));
-  expect_error(folder_to_gguf(dir_.file("out"), dir_.file("m.gguf"), GgmlType::kF16, false, kGoOn),
-               ErrorCode::kNonFinite, "tensor 'blk.0.ffn_up.weight': value 1000000");
+  expect_error(
+      test::folder_to_gguf(dir_.file("out"), dir_.file("m.gguf"), GgmlType::kF16, false, kGoOn),
+      ErrorCode::kNonFinite, "tensor 'blk.0.ffn_up.weight': value 1000000");
 }
 
 }  // namespace

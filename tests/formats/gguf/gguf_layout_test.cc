@@ -29,7 +29,7 @@ TEST(GgufLayout, EveryParameterHasAPlaceOfItsOwn) {
       c.ffn_kind = FfnKind::kGated;
       c.qk_norm = true;
     }
-    architecture(name).set_unsaid(c);
+    architecture(name).set_implied(c);
     std::set<std::string> names;
     for (const ParameterInfo& info : parameters(c)) {
       const GgufPlace place = place_in(name, info.name);
@@ -148,7 +148,7 @@ TEST(GgufArchitecture, WindowsAndCapsThatReadersReplaceAreRefused) {
   olmo.norm = NormKind::kRms;
   olmo.ffn_kind = FfnKind::kGated;
   olmo.qk_norm = true;
-  architecture("olmo2").set_unsaid(olmo);
+  architecture("olmo2").set_implied(olmo);
   const auto written = gguf_architecture(olmo);
   ASSERT_TRUE(written) << written.error().message();
   EXPECT_EQ((*written)->name, "olmo2");
@@ -162,7 +162,7 @@ TEST(GgufArchitecture, WindowsAndCapsThatReadersReplaceAreRefused) {
   gemma.window = 8;
   gemma.attention_softcap = 40.0f;
   gemma.logit_softcap = 20.0f;
-  architecture("gemma2").set_unsaid(gemma);
+  architecture("gemma2").set_implied(gemma);
   const auto capped = gguf_architecture(gemma);
   ASSERT_TRUE(capped) << capped.error().message();
   EXPECT_EQ((*capped)->name, "gemma2");
