@@ -94,12 +94,11 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   if (!generation.empty()) {
     VOLTA_TRY(write_file_atomic(join_path(directory, "generation_config.json"), generation));
   }
-  auto tokenizer = gguf_tokenizer_json(file);
+  auto tokenizer = gguf_tokenizer(file);
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
-  VOLTA_TRY(const std::string text, std::move(tokenizer));
+  if (!tokenizer) return std::unexpected(std::move(tokenizer).error());
   VOLTA_TRY(const std::string tokenizer_config, gguf_tokenizer_config(file));
-  VOLTA_TRY(parse_gguf_tokenizer(file, text, tokenizer_config));  // Errors are found now.
-  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), text));
+  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), (*tokenizer)->to_json()));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
