@@ -186,36 +186,63 @@ constexpr std::array kFamilies = {
 // Keys of config.json that change what a model computes and that only some families define. The
 // keys in Family::numbers belong to them, too, and are not repeated here. If a config of another
 // family sets such a key, it mixes two families; it is refused, because its meaning is unclear.
+// Biases and windows are not here: transformers ignores their keys in families without them, and
+// weights of a bias that the family does not have are refused when they are read.
 struct OwnKey {
   std::string_view key;
-  std::array<std::string_view, 2> types;
+  std::array<std::string_view, 2> types{};  // None: families that Volta does not run.
+  std::string_view neutral{};               // A value that changes nothing in other families.
 };
 constexpr std::array kOwnKeys = {
     OwnKey{"query_pre_attn_scalar", {"gemma2", "gemma3_text"}},
+    OwnKey{"hidden_activation", {"gemma2", "gemma3_text"}},
+    OwnKey{"use_bidirectional_attention", {"gemma2", "gemma3_text"}, "false"},
     OwnKey{"rope_local_base_freq", {"gemma3_text"}},
     OwnKey{"sliding_window_pattern", {"gemma3_text"}},
     OwnKey{"no_rope_layers", {"smollm3"}},
     OwnKey{"no_rope_layer_interval", {"smollm3"}},
+    OwnKey{"scale_attn_weights", {"gpt2"}, "true"},
+    OwnKey{"scale_attn_by_inverse_layer_idx", {"gpt2"}, "false"},
+    OwnKey{"add_cross_attention", {"gpt2"}, "false"},
+    // Falcon, BLOOM, MPT.
+    OwnKey{"alibi", {}, "false"},
+    OwnKey{"parallel_attn", {}, "false"},
+    OwnKey{"apply_residual_connection_post_layernorm", {}, "false"},
+    // GPT-NeoX, StableLM, Phi.
+    OwnKey{"use_parallel_residual", {}, "false"},
+    OwnKey{"rotary_pct", {}, "1"},
+    OwnKey{"qk_layernorm", {}, "false"},
+    OwnKey{"lm_head_bias", {}, "false"},
+    // Cohere, OLMo, OLMoE, DBRX, MiniCPM.
+    OwnKey{"use_qk_norm", {}, "false"},
+    OwnKey{"logit_scale", {}, "1"},
+    OwnKey{"clip_qkv"},
+    OwnKey{"scale_emb", {}, "1"},
+    OwnKey{"scale_depth"},
 };
 // Two keys for the same number: GPT-2's and that of later families.
 struct KeyPair {
   std::string_view gpt2, later;
 };
 constexpr std::array kKeyPairs = {
-    KeyPair{"n_embd", "hidden_size"}, KeyPair{"n_layer", "num_hidden_layers"},
-    KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"}};
+    KeyPair{"n_embd", "hidden_size"},         KeyPair{"n_layer", "num_hidden_layers"},
+    KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"},
+    KeyPair{"n_inner", "intermediate_size"},  KeyPair{"layer_norm_epsilon", "rms_norm_eps"}};
 
-// Fails if the config has a key that only the families `owners` have.
+// Fails if the config sets a key that only the families `owners` have.
 Status check_owner(const JsonRef& root, std::string_view type, std::string_view key,
-                   std::span<const std::string_view> owners) {
+                   std::span<const std::string_view> owners, std::string_view neutral = {}) {
   const JsonValue* value = root.node().find(key);
-  if (value == nullptr || value->is_null()) return {};
+  if (value == nullptr || value->is_null() || value->leaf_text() == neutral) return {};
   if (std::ranges::find(owners, type) != owners.end()) return {};
   return fail(ErrorCode::kInvalidFile,
               fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
                           "families: set model_type to the one that the weights belong to, or "
                           "remove the key",
-                          root.path(), key, fmt::join(owners, " and "), type));
+                          root.path(), key,
+                          owners.empty() ? "families that Volta does not run"
+                                         : fmt::format("{}", fmt::join(owners, " and ")),
+                          type));
 }
 
 // The families whose row lists a number under this key.
@@ -240,8 +267,8 @@ const Family* find_family(std::string_view type) {
 
 Status check_mixture(const JsonRef& root, std::string_view type) {
   for (const OwnKey& own : kOwnKeys) {
-    const std::size_t owners = own.types[1].empty() ? 1 : 2;
-    VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners)));
+    const std::size_t owners = own.types[0].empty() ? 0 : own.types[1].empty() ? 1 : 2;
+    VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners), own.neutral));
   }
   for (const Family& family : kFamilies) {
     for (const FamilyNumber& number : family.numbers) {

@@ -281,6 +281,41 @@ TEST(ModelFamilies, AMixtureOfTwoFamiliesKeysIsRefused) {
          "n_embd is 32 and hidden_size is 16; the config mixes the keys of two families: keep "
          "those of 'llama'");
   refuse("gpt2", {{"n_layer", 3}}, "n_layer is 3 and num_hidden_layers is 4");
+  refuse("llama", {{"hidden_activation", "gelu"}}, "is a key of gemma2 and gemma3_text");
+  refuse("llama", {{"scale_attn_weights", false}}, "is a key of gpt2, not of 'llama'");
+  refuse("qwen2", {{"use_bidirectional_attention", true}}, "is a key of gemma2 and gemma3_text");
+  const std::vector<std::pair<std::string, json>> foreign = {
+      {"alibi", true},
+      {"parallel_attn", true},
+      {"use_parallel_residual", true},
+      {"rotary_pct", 0.25},
+      {"qk_layernorm", true},
+      {"lm_head_bias", true},
+      {"use_qk_norm", true},
+      {"logit_scale", 0.0625},
+      {"clip_qkv", 8.0},
+      {"scale_emb", 12},
+      {"scale_depth", 1.4},
+      {"apply_residual_connection_post_layernorm", true}};
+  for (const auto& [key, value] : foreign) {
+    for (const char* type : {"gpt2", "llama", "qwen3", "gemma2"}) {
+      refuse(type, {{key, value}},
+             "'" + key + "' is a key of families that Volta does not run, not of '" + type + "'");
+    }
+  }
+  refuse("gpt2", {{"n_inner", 20}}, "n_inner is 20 and intermediate_size is 24");
+  refuse("llama", {{"layer_norm_epsilon", 1e-5}, {"rms_norm_eps", 1e-6}},
+         "layer_norm_epsilon is 1e-05 and rms_norm_eps is 1e-06");
+  // Values that change nothing are no mixture.
+  EXPECT_TRUE(parse(small("llama", {{"alibi", false},
+                                    {"clip_qkv", nullptr},
+                                    {"rotary_pct", 1.0},
+                                    {"logit_scale", 1},
+                                    {"scale_attn_weights", true},
+                                    {"add_cross_attention", false},
+                                    {"n_inner", 24},
+                                    {"layer_norm_epsilon", 1e-6},
+                                    {"rms_norm_eps", 1e-6}})));
   // What is null says nothing, and what is the same is no contradiction.
   EXPECT_TRUE(parse(small("gemma3_text", {{"attn_logit_softcapping", nullptr}})));
   EXPECT_TRUE(parse(small("llama", {{"n_embd", 16}})));
