@@ -14,6 +14,14 @@ namespace {
 constexpr WindowKeys kMistralWindows = {.any = true, .usual = 4096, .by_layer = true};
 constexpr WindowKeys kQwenWindows = {
     .any = true, .needs_switch = true, .usual = 4096, .by_layer = true, .full_front = 28};
+constexpr std::array kAttentionBiases = {
+    FamilyBias{"attention_bias", &TransformerConfig::attention_bias},
+    FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias}};
+constexpr std::array kAttentionMlpBiases = {
+    FamilyBias{"attention_bias", &TransformerConfig::attention_bias},
+    FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias},
+    FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
+constexpr std::array kQkvBiases = {FamilyBias{"", &TransformerConfig::attention_bias, true}};
 constexpr std::array kGemma2Numbers = {
     FamilyNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0, true},
     FamilyNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0, true}};
@@ -36,7 +44,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 0,
            .head_dim = 0,
            .context = 2048,
-           .biases = BiasKeys::kAttentionMlp},
+           .biases = kAttentionMlpBiases},
     Family{.type = "mistral",
            .architecture = "MistralForCausalLM",
            .vocab_size = 32000,
@@ -69,7 +77,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 32,
            .head_dim = 0,
            .context = 32768,
-           .biases = BiasKeys::kQkv,
+           .biases = kQkvBiases,
            .windows = kQwenWindows},
     Family{.type = "qwen3",
            .architecture = "Qwen3ForCausalLM",
@@ -81,7 +89,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 32,
            .head_dim = 128,
            .context = 32768,
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = kQwenWindows,
            .qk_norm = true},
     Family{.type = "olmo2",
@@ -95,7 +103,7 @@ constexpr std::array kFamilies = {
            .head_dim = 0,
            .context = 2048,
            .eps = 1e-5,
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAfter,
            .qk_norm = true,
@@ -111,7 +119,7 @@ constexpr std::array kFamilies = {
            .head_dim = 0,
            .context = 32768,
            .tied = true,
-           .biases = BiasKeys::kAttentionMlp,
+           .biases = kAttentionMlpBiases,
            .windows = {.any = true, .needs_switch = true, .by_layer = true},
            .rope = {.theta = 2000000.0},
            .unrotated_every = 4},
@@ -142,7 +150,7 @@ constexpr std::array kFamilies = {
            .tied = true,
            .activation_key = "hidden_activation",
            .activation = "gelu_pytorch_tanh",
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 2},
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAround,
@@ -161,7 +169,7 @@ constexpr std::array kFamilies = {
            .tied = true,
            .activation_key = "hidden_activation",
            .activation = "gelu_pytorch_tanh",
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 6},
            .rope = {.theta = 1000000.0, .local_theta = 10000.0, .context_is_final = true},
            .naming = WeightNaming::kGemma,
@@ -179,7 +187,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 0,
            .head_dim = 0,
            .context = 2048,
-           .biases = BiasKeys::kAttentionMlp,
+           .biases = kAttentionMlpBiases,
            .numbers = kGraniteNumbers},
 };
 

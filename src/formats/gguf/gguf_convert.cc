@@ -281,14 +281,11 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
   size("block_count", c.layers);
   size("feed_forward_length", c.ffn);
   size("attention.head_count", c.heads);
-  if (architecture.naming == WeightNaming::kGpt2) {
-    metadata.add_f32(key("attention.layer_norm_epsilon"), c.norm_eps);
-    return;
-  }
+  metadata.add_f32(key(architecture.epsilon_key()), c.norm_eps);
+  if (architecture.naming == WeightNaming::kGpt2) return;
   size("attention.head_count_kv", c.kv_heads);
   size("attention.key_length", c.head_dim);
   size("attention.value_length", c.head_dim);
-  metadata.add_f32(key("attention.layer_norm_rms_epsilon"), c.norm_eps);
   if (c.window != 0) size("attention.sliding_window", c.window);
   for (const GgufNumber& number : architecture.numbers) {
     if (c.*number.field != 0.0f) metadata.add_f32(key(number.key), c.*number.field);

@@ -67,7 +67,9 @@ constexpr std::array kArchitectures = {
     GgufArchitecture{.name = "gpt2",
                      .families = {"gpt2"},
                      .naming = WeightNaming::kGpt2,
-                     .activation = Activation::kGeluTanh},
+                     .activation = Activation::kGeluTanh,
+                     .norm = NormKind::kLayer,
+                     .ffn_kind = FfnKind::kMlp},
     GgufArchitecture{.name = "llama", .families = {"llama", "mistral"}, .rotary_pairs = true},
     GgufArchitecture{.name = "qwen2", .families = {"qwen2"}, .partial_rotation = true},
     GgufArchitecture{.name = "qwen3", .families = {"qwen3"}, .partial_rotation = true},
@@ -131,8 +133,6 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   said.head_dim = c.head_dim;
   said.ffn = c.ffn;
   said.position = c.position;
-  said.norm = c.norm;
-  said.ffn_kind = c.ffn_kind;
   said.norm_eps = c.norm_eps;
   said.norm_bias = c.norm_bias;
   said.attention_bias = c.attention_bias;
@@ -170,6 +170,8 @@ float GgufArchitecture::query_scalar(const TransformerConfig& config) const {
 void GgufArchitecture::set_unsaid(TransformerConfig& config) const {
   config.naming = naming;
   config.activation = activation;
+  config.norm = norm;
+  config.ffn_kind = ffn_kind;
   config.norm_place = norm_place;
   config.qk_norm_whole = qk_norm_whole;
   config.norm_plus_one = config.embedding_scaled = gemma;
@@ -209,7 +211,7 @@ Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& confi
                   : said.activation == Activation::kSilu
                       ? "another activation than silu for a model with rotary positions; a run "
                         "that is to be converted is trained with --activation silu"
-                      : "another activation than gelu_pytorch_tanh for a Gemma");
+                      : fmt::format("another activation than gelu_pytorch_tanh for {}", family));
   }
   if (said != config) return refuse("all options of this architecture");
   return found;
