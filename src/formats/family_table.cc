@@ -22,6 +22,10 @@ constexpr std::array kAttentionMlpBiases = {
     FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias},
     FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
 constexpr std::array kQkvBiases = {FamilyBias{"", &TransformerConfig::attention_bias, true}};
+constexpr std::array kStarcoder2Biases = {
+    FamilyBias{"use_bias", &TransformerConfig::attention_bias, true},
+    FamilyBias{"use_bias", &TransformerConfig::attention_out_bias, true},
+    FamilyBias{"use_bias", &TransformerConfig::ffn_bias, true}};
 constexpr std::array kGemma2Numbers = {
     FamilyNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0, true},
     FamilyNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0, true}};
@@ -189,6 +193,25 @@ constexpr std::array kFamilies = {
            .context = 2048,
            .biases = kAttentionMlpBiases,
            .numbers = kGraniteNumbers},
+    Family{.type = "starcoder2",
+           .architecture = "Starcoder2ForCausalLM",
+           .vocab_size = 49152,
+           .dim = 3072,
+           .ffn = 12288,
+           .layers = 30,
+           .heads = 24,
+           .kv_heads = 2,
+           .head_dim = 0,
+           .context = 4096,
+           .norm = NormKind::kLayer,
+           .eps_key = "norm_epsilon",
+           .eps = 1e-5,
+           .ffn_kind = FfnKind::kMlp,
+           .tied = true,
+           .activation = "gelu_pytorch_tanh",
+           .biases = kStarcoder2Biases,
+           .windows = {.any = true},
+           .naming = WeightNaming::kStarcoder2},
 };
 
 // Keys of config.json that change what a model computes and that only some families define. The

@@ -195,6 +195,17 @@ TEST(ModelFamilies, LaterFamiliesHaveTheirOwnDefaults) {
             (std::vector<std::int64_t>{32064, 3072, 8192, 32, 4096}));
   EXPECT_EQ(phi.naming, WeightNaming::kPhi3);
   EXPECT_EQ(phi.window, 0);
+  const TransformerConfig coder = must_parse({{"model_type", "starcoder2"}});
+  EXPECT_EQ((std::vector{coder.vocab_size, coder.dim, coder.ffn, coder.layers, coder.kv_heads,
+                         coder.head_dim, coder.context}),
+            (std::vector<std::int64_t>{49152, 3072, 12288, 30, 2, 128, 4096}));
+  EXPECT_EQ(coder.norm, NormKind::kLayer);
+  EXPECT_EQ(coder.norm_eps, 1e-5f);
+  EXPECT_EQ(coder.ffn_kind, FfnKind::kMlp);
+  EXPECT_EQ(coder.activation, Activation::kGeluTanh);
+  EXPECT_EQ(coder.window, 0);
+  EXPECT_TRUE(coder.norm_bias && coder.attention_bias && coder.attention_out_bias &&
+              coder.ffn_bias && coder.tied_output);
   const TransformerConfig gemma2 = must_parse({{"model_type", "gemma2"}});
   EXPECT_EQ((std::vector{gemma2.vocab_size, gemma2.dim, gemma2.heads, gemma2.head_dim}),
             (std::vector<std::int64_t>{256000, 2304, 8, 256}));
@@ -239,6 +250,12 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   EXPECT_EQ((std::vector{granite.embedding_scale, granite.attention_scale, granite.residual_scale,
                          granite.logit_divisor}),
             (std::vector{12.0f, 0.0156f, 0.22f, 16.0f}));
+  const TransformerConfig coder = must_parse(
+      small("starcoder2", {{"use_bias", false}, {"norm_epsilon", 1e-3}, {"sliding_window", 3}}));
+  EXPECT_FALSE(coder.attention_bias || coder.attention_out_bias || coder.ffn_bias);
+  EXPECT_TRUE(coder.norm_bias);
+  EXPECT_EQ(coder.norm_eps, 1e-3f);
+  EXPECT_EQ(coder.window, 3);
   // Without a window no layer has the other base.
   const json no_window = {{"sliding_window", nullptr}, {"layer_types", json(4, "full_attention")}};
   EXPECT_EQ(must_parse(small("gemma3_text", no_window)).rope_local_theta, 0.0f);
@@ -329,7 +346,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   refuse("phimoe", json::object(), unsupported,
          "architecture 'phimoe'; Volta runs gpt2, llama, mistral, ministral, qwen2, qwen3, olmo2, "
-         "smollm3, phi3, gemma2, gemma3_text, granite");
+         "smollm3, phi3, gemma2, gemma3_text, granite, starcoder2");
   refuse("gemma3", json::object(), unsupported, "whose model_type is gemma3_text");
   refuse("qwen2", {{"layer_types", {"full_attention"}}}, invalid, "1 types for 4 layers");
   refuse("qwen2", {{"layer_types", json(4, "chunked_attention")}}, unsupported,
@@ -368,6 +385,8 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   refuse("gemma3_text",
          {{"rope_parameters", {{"sliding_attention", {{"rope_type", "yarn"}, {"factor", 2}}}}}},
          unsupported, "'yarn' in layers with a window");
+  refuse("starcoder2", {{"norm_epsilon", 0.0}}, invalid, "norm_eps is 0");
+  refuse("starcoder2", {{"use_bias", 1}}, invalid, "use_bias");
   refuse("phi3", {{"partial_rotary_factor", 1.5}}, invalid, "partial_rotary_factor is 1.5");
   refuse("phi3", {{"partial_rotary_factor", 0.1}}, invalid, "leaves nothing to rotate");
 }

@@ -110,6 +110,18 @@ void add_later_families(const auto& add) {
     c.residual_scale = 0.22f;
     c.logit_divisor = 16.0f;
   });
+  const auto coder = [](auto& c) {
+    c.naming = WeightNaming::kStarcoder2;
+    c.norm = NormKind::kLayer;
+    c.ffn_kind = FfnKind::kMlp;
+    c.norm_bias = true;
+    c.window = 3;
+  };
+  add("starcoder2", small_llama(), "starcoder2", coder);
+  add("starcoder2_biases_of_some", small_llama(), "volta", [&](auto& c) {
+    coder(c);
+    c.attention_bias = true;
+  });
   // Granite's attention_multiplier cannot say 1 / sqrt(head_dim) exactly.
   add("granite_attention_of_llama", small_llama(), "volta",
       [](auto& c) { c.embedding_scale = 12.0f; });

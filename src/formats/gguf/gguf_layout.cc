@@ -111,6 +111,13 @@ constexpr std::array kArchitectures = {
                      .rotary_pairs = true,
                      .rope_switch = true,
                      .numbers = kGgufGraniteNumbers},
+    GgufArchitecture{.name = "starcoder2",
+                     .families = {"starcoder2"},
+                     .naming = WeightNaming::kStarcoder2,
+                     .activation = Activation::kGeluTanh,
+                     .norm = NormKind::kLayer,
+                     .ffn_kind = FfnKind::kMlp,
+                     .windows = false},
 };
 
 // The numbers of every n-th layer of a model.
