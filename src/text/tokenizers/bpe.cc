@@ -168,8 +168,8 @@ void Bpe::note_joint(std::string_view left, std::string_view right, std::int32_t
     has_joints_ = false;
   }
   if (!has_joints_) return;
-  const auto last = vocabulary_.find(left.substr(unicode::character_before(left, left.size())));
-  const auto first = vocabulary_.find(right.substr(0, unicode::character_at(right, 0).length));
+  const auto last = unit_id(left.substr(unicode::character_before(left, left.size())), true, true);
+  const auto first = unit_id(right.substr(0, unicode::character_at(right, 0).length), true, true);
   if (!last || !first) return;  // No word contains this pair of units.
   joints_[static_cast<std::uint64_t>(*last) << 32 | static_cast<std::uint32_t>(*first)] = true;
 }
