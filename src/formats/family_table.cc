@@ -14,6 +14,22 @@ namespace {
 constexpr WindowKeys kMistralWindows = {.any = true, .usual = 4096, .by_layer = true};
 constexpr WindowKeys kQwenWindows = {
     .any = true, .needs_switch = true, .usual = 4096, .by_layer = true, .full_front = 28};
+constexpr std::array kAttentionBiases = {
+    FamilyBias{"attention_bias", &TransformerConfig::attention_bias},
+    FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias}};
+constexpr std::array kAttentionMlpBiases = {
+    FamilyBias{"attention_bias", &TransformerConfig::attention_bias},
+    FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias},
+    FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
+constexpr std::array kQkvBiases = {FamilyBias{"", &TransformerConfig::attention_bias, true}};
+constexpr std::array kSeedOssBiases = {
+    FamilyBias{"attention_bias", &TransformerConfig::attention_bias, true},
+    FamilyBias{"attention_out_bias", &TransformerConfig::attention_out_bias},
+    FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
+constexpr std::array kStarcoder2Biases = {
+    FamilyBias{"use_bias", &TransformerConfig::attention_bias, true},
+    FamilyBias{"use_bias", &TransformerConfig::attention_out_bias, true},
+    FamilyBias{"use_bias", &TransformerConfig::ffn_bias, true}};
 constexpr std::array kGemma2Numbers = {
     FamilyNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0, true},
     FamilyNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0, true}};
@@ -36,7 +52,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 0,
            .head_dim = 0,
            .context = 2048,
-           .biases = BiasKeys::kAttentionMlp},
+           .biases = kAttentionMlpBiases},
     Family{.type = "mistral",
            .architecture = "MistralForCausalLM",
            .vocab_size = 32000,
@@ -69,7 +85,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 32,
            .head_dim = 0,
            .context = 32768,
-           .biases = BiasKeys::kQkv,
+           .biases = kQkvBiases,
            .windows = kQwenWindows},
     Family{.type = "qwen3",
            .architecture = "Qwen3ForCausalLM",
@@ -81,7 +97,7 @@ constexpr std::array kFamilies = {
            .kv_heads = 32,
            .head_dim = 128,
            .context = 32768,
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = kQwenWindows,
            .qk_norm = true},
     Family{.type = "olmo2",
@@ -95,7 +111,7 @@ constexpr std::array kFamilies = {
            .head_dim = 0,
            .context = 2048,
            .eps = 1e-5,
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAfter,
            .qk_norm = true,
@@ -111,7 +127,7 @@ constexpr std::array kFamilies = {
            .head_dim = 0,
            .context = 32768,
            .tied = true,
-           .biases = BiasKeys::kAttentionMlp,
+           .biases = kAttentionMlpBiases,
            .windows = {.any = true, .needs_switch = true, .by_layer = true},
            .rope = {.theta = 2000000.0},
            .unrotated_every = 4},
@@ -142,7 +158,7 @@ constexpr std::array kFamilies = {
            .tied = true,
            .activation_key = "hidden_activation",
            .activation = "gelu_pytorch_tanh",
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 2},
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAround,
@@ -161,7 +177,7 @@ constexpr std::array kFamilies = {
            .tied = true,
            .activation_key = "hidden_activation",
            .activation = "gelu_pytorch_tanh",
-           .biases = BiasKeys::kAttention,
+           .biases = kAttentionBiases,
            .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 6},
            .rope = {.theta = 1000000.0, .local_theta = 10000.0, .context_is_final = true},
            .naming = WeightNaming::kGemma,
@@ -179,43 +195,100 @@ constexpr std::array kFamilies = {
            .kv_heads = 0,
            .head_dim = 0,
            .context = 2048,
-           .biases = BiasKeys::kAttentionMlp,
+           .biases = kAttentionMlpBiases,
            .numbers = kGraniteNumbers},
+    Family{.type = "starcoder2",
+           .architecture = "Starcoder2ForCausalLM",
+           .vocab_size = 49152,
+           .dim = 3072,
+           .ffn = 12288,
+           .layers = 30,
+           .heads = 24,
+           .kv_heads = 2,
+           .head_dim = 0,
+           .context = 4096,
+           .norm = NormKind::kLayer,
+           .eps_key = "norm_epsilon",
+           .eps = 1e-5,
+           .ffn_kind = FfnKind::kMlp,
+           .tied = true,
+           .activation = "gelu_pytorch_tanh",
+           .biases = kStarcoder2Biases,
+           .windows = {.any = true},
+           .naming = WeightNaming::kStarcoder2},
+    Family{.type = "seed_oss",
+           .architecture = "SeedOssForCausalLM",
+           .vocab_size = 155136,
+           .dim = 4096,
+           .ffn = 27648,
+           .layers = 64,
+           .heads = 80,
+           .kv_heads = 8,
+           .head_dim = 128,
+           .context = 524288,
+           .biases = kSeedOssBiases},
 };
 
 // Keys of config.json that change what a model computes and that only some families define. The
 // keys in Family::numbers belong to them, too, and are not repeated here. If a config of another
 // family sets such a key, it mixes two families; it is refused, because its meaning is unclear.
+// Biases and windows are not here: transformers ignores their keys in families without them, and
+// weights of a bias that the family does not have are refused when they are read.
 struct OwnKey {
   std::string_view key;
-  std::array<std::string_view, 2> types;
+  std::array<std::string_view, 2> types{};  // None: families that Volta does not run.
+  std::string_view neutral{};               // A value that changes nothing in other families.
 };
 constexpr std::array kOwnKeys = {
     OwnKey{"query_pre_attn_scalar", {"gemma2", "gemma3_text"}},
+    OwnKey{"hidden_activation", {"gemma2", "gemma3_text"}},
+    OwnKey{"use_bidirectional_attention", {"gemma2", "gemma3_text"}, "false"},
     OwnKey{"rope_local_base_freq", {"gemma3_text"}},
     OwnKey{"sliding_window_pattern", {"gemma3_text"}},
     OwnKey{"no_rope_layers", {"smollm3"}},
     OwnKey{"no_rope_layer_interval", {"smollm3"}},
+    OwnKey{"scale_attn_weights", {"gpt2"}, "true"},
+    OwnKey{"scale_attn_by_inverse_layer_idx", {"gpt2"}, "false"},
+    OwnKey{"add_cross_attention", {"gpt2"}, "false"},
+    // Falcon, BLOOM, MPT.
+    OwnKey{"alibi", {}, "false"},
+    OwnKey{"parallel_attn", {}, "false"},
+    OwnKey{"apply_residual_connection_post_layernorm", {}, "false"},
+    // GPT-NeoX, StableLM, Phi.
+    OwnKey{"use_parallel_residual", {}, "false"},
+    OwnKey{"rotary_pct", {}, "1"},
+    OwnKey{"qk_layernorm", {}, "false"},
+    OwnKey{"lm_head_bias", {}, "false"},
+    // Cohere, OLMo, OLMoE, DBRX, MiniCPM.
+    OwnKey{"use_qk_norm", {}, "false"},
+    OwnKey{"logit_scale", {}, "1"},
+    OwnKey{"clip_qkv"},
+    OwnKey{"scale_emb", {}, "1"},
+    OwnKey{"scale_depth"},
 };
 // Two keys for the same number: GPT-2's and that of later families.
 struct KeyPair {
   std::string_view gpt2, later;
 };
 constexpr std::array kKeyPairs = {
-    KeyPair{"n_embd", "hidden_size"}, KeyPair{"n_layer", "num_hidden_layers"},
-    KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"}};
+    KeyPair{"n_embd", "hidden_size"},         KeyPair{"n_layer", "num_hidden_layers"},
+    KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"},
+    KeyPair{"n_inner", "intermediate_size"},  KeyPair{"layer_norm_epsilon", "rms_norm_eps"}};
 
-// Fails if the config has a key that only the families `owners` have.
+// Fails if the config sets a key that only the families `owners` have.
 Status check_owner(const JsonRef& root, std::string_view type, std::string_view key,
-                   std::span<const std::string_view> owners) {
+                   std::span<const std::string_view> owners, std::string_view neutral = {}) {
   const JsonValue* value = root.node().find(key);
-  if (value == nullptr || value->is_null()) return {};
+  if (value == nullptr || value->is_null() || value->leaf_text() == neutral) return {};
   if (std::ranges::find(owners, type) != owners.end()) return {};
   return fail(ErrorCode::kInvalidFile,
               fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
                           "families: set model_type to the one that the weights belong to, or "
                           "remove the key",
-                          root.path(), key, fmt::join(owners, " and "), type));
+                          root.path(), key,
+                          owners.empty() ? "families that Volta does not run"
+                                         : fmt::format("{}", fmt::join(owners, " and ")),
+                          type));
 }
 
 // The families whose row lists a number under this key.
@@ -240,8 +313,8 @@ const Family* find_family(std::string_view type) {
 
 Status check_mixture(const JsonRef& root, std::string_view type) {
   for (const OwnKey& own : kOwnKeys) {
-    const std::size_t owners = own.types[1].empty() ? 1 : 2;
-    VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners)));
+    const std::size_t owners = own.types[0].empty() ? 0 : own.types[1].empty() ? 1 : 2;
+    VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners), own.neutral));
   }
   for (const Family& family : kFamilies) {
     for (const FamilyNumber& number : family.numbers) {

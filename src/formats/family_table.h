@@ -22,11 +22,11 @@ struct WindowKeys {
   std::int64_t full_front = -1;  ///< Default of max_window_layers: the first layers have no window.
   std::int64_t full_every = 0;  ///< Without layer_types: every n-th has no window; 0: all have one.
 };
-enum class BiasKeys : std::uint8_t {
-  kNone,
-  kQkv,           ///< Queries, keys and values always have a bias.
-  kAttention,     ///< attention_bias covers these and the output projection.
-  kAttentionMlp,  ///< Also mlp_bias.
+/// Biases that the models of a family have or do not have.
+struct FamilyBias {
+  std::string_view key;  ///< If empty, no key says so, and `usual` holds for all models.
+  bool TransformerConfig::* field;
+  bool usual = false;  ///< What a missing key means.
 };
 
 /// A key of a family whose number is a field of TransformerConfig (a row of kModelNumbers).
@@ -44,10 +44,14 @@ struct Family {
   std::string_view architecture;  ///< The class in transformers.
   std::int64_t vocab_size = 0, dim = 0, ffn = 0, layers = 0, heads = 0, kv_heads = 0;
   std::int64_t head_dim = 0, context = 0;
+  NormKind norm = NormKind::kRms;  ///< kLayer: with a bias.
+  std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
+  FfnKind ffn_kind = FfnKind::kGated;
   bool tied = false;
   std::string_view activation_key = "hidden_act", activation = "silu";
-  BiasKeys biases = BiasKeys::kNone;
+  /// Biases without a row do not exist. Rows with the same key are adjacent.
+  std::span<const FamilyBias> biases{};
   WindowKeys windows{};
   RopeKeys rope{};
   WeightNaming naming = WeightNaming::kLlama;

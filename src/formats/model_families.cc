@@ -176,14 +176,12 @@ Status parse_heads(const JsonRef& root, const Family& family, TransformerConfig&
   return {};
 }
 
-Status parse_biases(const JsonRef& root, BiasKeys keys, TransformerConfig& c) {
-  c.attention_bias = keys == BiasKeys::kQkv;
-  if (keys == BiasKeys::kAttention || keys == BiasKeys::kAttentionMlp) {
-    VOLTA_TRY(c.attention_bias, root.get_bool_or("attention_bias", false));
-    c.attention_out_bias = c.attention_bias;
-  }
-  if (keys == BiasKeys::kAttentionMlp) {
-    VOLTA_TRY(c.ffn_bias, root.get_bool_or("mlp_bias", false));
+Status parse_biases(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  c.norm_bias = family.norm == NormKind::kLayer;
+  for (const FamilyBias& bias : family.biases) {
+    c.*bias.field = bias.usual;
+    if (bias.key.empty()) continue;
+    VOLTA_TRY(c.*bias.field, root.get_bool_or(bias.key, bias.usual));
   }
   return {};
 }
@@ -260,9 +258,9 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family)
   TransformerConfig c;
   c.naming = family.naming;
   c.position = PositionKind::kRotary;
-  c.norm = NormKind::kRms;
+  c.norm = family.norm;
   c.norm_place = family.norm_place;
-  c.ffn_kind = FfnKind::kGated;
+  c.ffn_kind = family.ffn_kind;
   c.qk_norm = family.qk_norm;
   c.qk_norm_whole = family.qk_norm_whole;
   VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", family.vocab_size, 1, kMaxPlausibleCount));
@@ -270,11 +268,11 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family)
   VOLTA_TRY(c.layers, root.get_int_or("num_hidden_layers", family.layers, 1, kMaxLayers));
   VOLTA_TRY(parse_heads(root, family, c));
   VOLTA_TRY(c.ffn, root.get_int_or("intermediate_size", family.ffn, 1, kMaxPlausibleCount));
-  VOLTA_TRY(const double eps, root.get_float_or("rms_norm_eps", family.eps));
+  VOLTA_TRY(const double eps, root.get_float_or(family.eps_key, family.eps));
   c.norm_eps = static_cast<float>(eps);
   VOLTA_TRY(c.tied_output, root.get_bool_or("tie_word_embeddings", family.tied));
   VOLTA_TRY(parse_activation(root, family.activation_key, family.activation, c));
-  VOLTA_TRY(parse_biases(root, family.biases, c));
+  VOLTA_TRY(parse_biases(root, family, c));
   VOLTA_TRY(parse_unrotated(root, family, c));
   VOLTA_TRY(parse_windows(root, family, c));
   VOLTA_TRY(parse_gemma(root, family, c));
@@ -333,12 +331,14 @@ void write_llama(JsonWriter& json, const TransformerConfig& c, const Family& fam
   json.field("hidden_size", c.dim).field("intermediate_size", c.ffn);
   json.field("num_hidden_layers", c.layers).field("num_attention_heads", c.heads);
   json.field("num_key_value_heads", c.kv_heads).field("head_dim", c.head_dim);
-  json.field("rms_norm_eps", c.norm_eps).field(family.activation_key, activation_name(c));
+  json.field(family.eps_key, c.norm_eps).field(family.activation_key, activation_name(c));
   json.field("initializer_range", c.init_std);
   write_rope(json, c);
-  const bool attention = family.biases >= BiasKeys::kAttention;
-  if (attention) json.field("attention_bias", c.attention_bias);
-  if (family.biases == BiasKeys::kAttentionMlp) json.field("mlp_bias", c.ffn_bias);
+  std::string_view written;
+  for (const FamilyBias& bias : family.biases) {
+    if (!bias.key.empty() && bias.key != written) json.field(bias.key, c.*bias.field);
+    written = bias.key;
+  }
   // Mistral's folders have no layer_types; Ministral's have them.
   const bool layer_types = family.windows.by_layer && family.type != "mistral";
   if (family.windows.any) write_windows(json, c, family.windows, layer_types);
@@ -365,9 +365,12 @@ bool says_all(const Family& family, const TransformerConfig& config) {
   return *read == config;
 }
 
-// The family for a model with Llama's tensor names and parts.
+// The family for a model with Llama's tensor names and no part that only later families have.
 std::string_view llama_family(const TransformerConfig& c) {
-  if (c.rotary_dim != 0 || !c.attention_scaled) return "volta";
+  if (c.norm != NormKind::kRms || c.ffn_kind != FfnKind::kGated || c.attention_scaled_by_layer ||
+      c.rotary_dim != 0 || !c.attention_scaled) {
+    return "volta";
+  }
   const bool biases = c.attention_bias || c.attention_out_bias || c.ffn_bias;
   if (c.qk_norm) {
     return c.attention_bias == c.attention_out_bias && !c.ffn_bias ? "qwen3" : "volta";
@@ -423,14 +426,14 @@ std::string_view model_family(const TransformerConfig& c) {
                        c.head_dim * c.heads == c.dim && c.window == 0 && has_early_parts(c);
     return plain ? "gpt2" : "volta";
   }
-  if (c.norm != NormKind::kRms || c.ffn_kind != FfnKind::kGated || c.attention_scaled_by_layer) {
-    return "volta";
-  }
-  if (c.naming == WeightNaming::kLlama && has_early_parts(c)) return llama_family(c);
+  std::string_view type = "volta";
+  if (c.naming == WeightNaming::kLlama && has_early_parts(c)) type = llama_family(c);
   for (const Family& family : families()) {
-    if (family.naming == c.naming && says_all(family, c)) return family.type;
+    if (type != "volta") break;
+    const bool odd_llama = family.type == "llama" && c.dim % c.heads != 0;  // See llama_family().
+    if (family.naming == c.naming && !odd_llama && says_all(family, c)) type = family.type;
   }
-  return "volta";
+  return type;
 }
 
 std::string_view family_class(std::string_view type) {

@@ -19,10 +19,11 @@ namespace [[gnu::visibility("default")]] volta {
 enum class PositionKind : std::uint8_t { kLearned, kRotary };
 /// How files name the weights and arrange them; each is a row of the table in nn/weight_names.h.
 enum class WeightNaming : std::uint8_t {
-  kGpt2,   ///< transformer.h.N.attn.c_attn: [in, out], q | k | v as one matrix.
-  kLlama,  ///< model.layers.N.self_attn.q_proj: [out, in].
-  kPhi3,   ///< As kLlama, with q | k | v and gate | up as one matrix each.
-  kGemma,  ///< As kLlama, with names for a norm after each half of a block; also OLMo 2.
+  kGpt2,        ///< transformer.h.N.attn.c_attn: [in, out], q | k | v as one matrix.
+  kLlama,       ///< model.layers.N.self_attn.q_proj: [out, in].
+  kPhi3,        ///< As kLlama, with q | k | v and gate | up as one matrix each.
+  kGemma,       ///< As kLlama, with names for a norm after each half of a block; also OLMo 2.
+  kStarcoder2,  ///< As kLlama, with mlp.c_fc and mlp.c_proj in place of gate, up and down.
 };
 /// Where a block has norms: x += attention(norm(x)), x += norm(attention(x)), or x +=
 /// norm(attention(norm(x))). The feed-forward half has them in the same places.

@@ -53,6 +53,16 @@ constexpr WeightNames gemma_names() {
   return names;
 }
 
+constexpr WeightNames starcoder2_names() {
+  WeightNames names = kLlama;
+  names.naming = WeightNaming::kStarcoder2;
+  names.word = "starcoder2";
+  names.gate = {};
+  names.up = "c_fc";
+  names.down = "c_proj";
+  return names;
+}
+
 constexpr std::array kTable = {WeightNames{.naming = WeightNaming::kGpt2,
                                            .word = "gpt2",
                                            .in_out = true,
@@ -72,7 +82,7 @@ constexpr std::array kTable = {WeightNames{.naming = WeightNaming::kGpt2,
                                            .gate = "c_gate",
                                            .up = "c_fc",
                                            .down = "c_proj"},
-                               kLlama, phi3_names(), gemma_names()};
+                               kLlama, phi3_names(), gemma_names(), starcoder2_names()};
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kTable.size(); ++i) {

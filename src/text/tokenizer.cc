@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "text/tokenizers/byte_level.h"
 #include "text/tokenizers/hf_tokenizer.h"
+#include "text/tokenizers/tokenizer_parts.h"
 #include "text/tokenizers/unicode.h"
 
 namespace volta {
@@ -36,17 +37,15 @@ void begin_json(JsonWriter& json, bool byte_level) {
   json.key("added_tokens").begin_array().end_array().key("normalizer").null();
   json.key("pre_tokenizer");
   if (byte_level) {
-    json.begin_object().field("type", "ByteLevel").field("add_prefix_space", false);
-    json.field("trim_offsets", true).field("use_regex", false).end_object();
+    tokenizers::write_byte_level(json, false);
   } else {
     json.null();
   }
-  json.key("post_processor").null().key("decoder").begin_object();
+  json.key("post_processor").null().key("decoder");
   if (byte_level) {
-    json.field("type", "ByteLevel").field("add_prefix_space", false);
-    json.field("trim_offsets", true).field("use_regex", false).end_object();
+    tokenizers::write_byte_level(json, false);
   } else {
-    json.field("type", "Fuse").end_object();
+    json.begin_object().field("type", "Fuse").end_object();
   }
   json.key("model").begin_object().field("type", "BPE").key("dropout").null();
   json.key("unk_token").null().key("continuing_subword_prefix").null();

@@ -195,6 +195,23 @@ TEST(ModelFamilies, LaterFamiliesHaveTheirOwnDefaults) {
             (std::vector<std::int64_t>{32064, 3072, 8192, 32, 4096}));
   EXPECT_EQ(phi.naming, WeightNaming::kPhi3);
   EXPECT_EQ(phi.window, 0);
+  const TransformerConfig seed = must_parse({{"model_type", "seed_oss"}});
+  EXPECT_EQ((std::vector{seed.vocab_size, seed.dim, seed.ffn, seed.layers, seed.heads,
+                         seed.kv_heads, seed.head_dim, seed.context}),
+            (std::vector<std::int64_t>{155136, 4096, 27648, 64, 80, 8, 128, 524288}));
+  EXPECT_TRUE(seed.attention_bias);
+  EXPECT_FALSE(seed.attention_out_bias || seed.ffn_bias || seed.tied_output);
+  const TransformerConfig coder = must_parse({{"model_type", "starcoder2"}});
+  EXPECT_EQ((std::vector{coder.vocab_size, coder.dim, coder.ffn, coder.layers, coder.kv_heads,
+                         coder.head_dim, coder.context}),
+            (std::vector<std::int64_t>{49152, 3072, 12288, 30, 2, 128, 4096}));
+  EXPECT_EQ(coder.norm, NormKind::kLayer);
+  EXPECT_EQ(coder.norm_eps, 1e-5f);
+  EXPECT_EQ(coder.ffn_kind, FfnKind::kMlp);
+  EXPECT_EQ(coder.activation, Activation::kGeluTanh);
+  EXPECT_EQ(coder.window, 0);
+  EXPECT_TRUE(coder.norm_bias && coder.attention_bias && coder.attention_out_bias &&
+              coder.ffn_bias && coder.tied_output);
   const TransformerConfig gemma2 = must_parse({{"model_type", "gemma2"}});
   EXPECT_EQ((std::vector{gemma2.vocab_size, gemma2.dim, gemma2.heads, gemma2.head_dim}),
             (std::vector<std::int64_t>{256000, 2304, 8, 256}));
@@ -239,6 +256,16 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   EXPECT_EQ((std::vector{granite.embedding_scale, granite.attention_scale, granite.residual_scale,
                          granite.logit_divisor}),
             (std::vector{12.0f, 0.0156f, 0.22f, 16.0f}));
+  const TransformerConfig seed =
+      must_parse(small("seed_oss", {{"attention_bias", false}, {"attention_out_bias", true}}));
+  EXPECT_FALSE(seed.attention_bias);
+  EXPECT_TRUE(seed.attention_out_bias);
+  const TransformerConfig coder = must_parse(
+      small("starcoder2", {{"use_bias", false}, {"norm_epsilon", 1e-3}, {"sliding_window", 3}}));
+  EXPECT_FALSE(coder.attention_bias || coder.attention_out_bias || coder.ffn_bias);
+  EXPECT_TRUE(coder.norm_bias);
+  EXPECT_EQ(coder.norm_eps, 1e-3f);
+  EXPECT_EQ(coder.window, 3);
   // Without a window no layer has the other base.
   const json no_window = {{"sliding_window", nullptr}, {"layer_types", json(4, "full_attention")}};
   EXPECT_EQ(must_parse(small("gemma3_text", no_window)).rope_local_theta, 0.0f);
@@ -281,6 +308,41 @@ TEST(ModelFamilies, AMixtureOfTwoFamiliesKeysIsRefused) {
          "n_embd is 32 and hidden_size is 16; the config mixes the keys of two families: keep "
          "those of 'llama'");
   refuse("gpt2", {{"n_layer", 3}}, "n_layer is 3 and num_hidden_layers is 4");
+  refuse("llama", {{"hidden_activation", "gelu"}}, "is a key of gemma2 and gemma3_text");
+  refuse("llama", {{"scale_attn_weights", false}}, "is a key of gpt2, not of 'llama'");
+  refuse("qwen2", {{"use_bidirectional_attention", true}}, "is a key of gemma2 and gemma3_text");
+  const std::vector<std::pair<std::string, json>> foreign = {
+      {"alibi", true},
+      {"parallel_attn", true},
+      {"use_parallel_residual", true},
+      {"rotary_pct", 0.25},
+      {"qk_layernorm", true},
+      {"lm_head_bias", true},
+      {"use_qk_norm", true},
+      {"logit_scale", 0.0625},
+      {"clip_qkv", 8.0},
+      {"scale_emb", 12},
+      {"scale_depth", 1.4},
+      {"apply_residual_connection_post_layernorm", true}};
+  for (const auto& [key, value] : foreign) {
+    for (const char* type : {"gpt2", "llama", "qwen3", "gemma2"}) {
+      refuse(type, {{key, value}},
+             "'" + key + "' is a key of families that Volta does not run, not of '" + type + "'");
+    }
+  }
+  refuse("gpt2", {{"n_inner", 20}}, "n_inner is 20 and intermediate_size is 24");
+  refuse("llama", {{"layer_norm_epsilon", 1e-5}, {"rms_norm_eps", 1e-6}},
+         "layer_norm_epsilon is 1e-05 and rms_norm_eps is 1e-06");
+  // Values that change nothing are no mixture.
+  EXPECT_TRUE(parse(small("llama", {{"alibi", false},
+                                    {"clip_qkv", nullptr},
+                                    {"rotary_pct", 1.0},
+                                    {"logit_scale", 1},
+                                    {"scale_attn_weights", true},
+                                    {"add_cross_attention", false},
+                                    {"n_inner", 24},
+                                    {"layer_norm_epsilon", 1e-6},
+                                    {"rms_norm_eps", 1e-6}})));
   // What is null says nothing, and what is the same is no contradiction.
   EXPECT_TRUE(parse(small("gemma3_text", {{"attn_logit_softcapping", nullptr}})));
   EXPECT_TRUE(parse(small("llama", {{"n_embd", 16}})));
@@ -294,7 +356,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   refuse("phimoe", json::object(), unsupported,
          "architecture 'phimoe'; Volta runs gpt2, llama, mistral, ministral, qwen2, qwen3, olmo2, "
-         "smollm3, phi3, gemma2, gemma3_text, granite");
+         "smollm3, phi3, gemma2, gemma3_text, granite, starcoder2, seed_oss");
   refuse("gemma3", json::object(), unsupported, "whose model_type is gemma3_text");
   refuse("qwen2", {{"layer_types", {"full_attention"}}}, invalid, "1 types for 4 layers");
   refuse("qwen2", {{"layer_types", json(4, "chunked_attention")}}, unsupported,
@@ -333,6 +395,9 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   refuse("gemma3_text",
          {{"rope_parameters", {{"sliding_attention", {{"rope_type", "yarn"}, {"factor", 2}}}}}},
          unsupported, "'yarn' in layers with a window");
+  refuse("starcoder2", {{"norm_epsilon", 0.0}}, invalid, "norm_eps is 0");
+  refuse("starcoder2", {{"use_bias", 1}}, invalid, "use_bias");
+  refuse("seed_oss", {{"attention_out_bias", "yes"}}, invalid, "attention_out_bias");
   refuse("phi3", {{"partial_rotary_factor", 1.5}}, invalid, "partial_rotary_factor is 1.5");
   refuse("phi3", {{"partial_rotary_factor", 0.1}}, invalid, "leaves nothing to rotate");
 }

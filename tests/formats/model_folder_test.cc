@@ -110,6 +110,18 @@ void add_later_families(const auto& add) {
     c.residual_scale = 0.22f;
     c.logit_divisor = 16.0f;
   });
+  const auto coder = [](auto& c) {
+    c.naming = WeightNaming::kStarcoder2;
+    c.norm = NormKind::kLayer;
+    c.ffn_kind = FfnKind::kMlp;
+    c.norm_bias = true;
+    c.window = 3;
+  };
+  add("starcoder2", small_llama(), "starcoder2", coder);
+  add("starcoder2_biases_of_some", small_llama(), "volta", [&](auto& c) {
+    coder(c);
+    c.attention_bias = true;
+  });
   // Granite's attention_multiplier cannot say 1 / sqrt(head_dim) exactly.
   add("granite_attention_of_llama", small_llama(), "volta",
       [](auto& c) { c.embedding_scale = 12.0f; });
@@ -158,7 +170,8 @@ std::vector<Case> cases(bool of_families_only = false) {
     c.rope_theta = 1e6f;
   });
   add("mistral", small_llama(), "mistral", [](auto& c) { c.window = 4; });
-  add("mistral_biases", small_llama(), "volta", [](auto& c) {
+  // Mistral has no biases, but SmolLM 3 has both.
+  add("window_and_biases", small_llama(), "smollm3", [](auto& c) {
     c.window = 4;
     c.ffn_bias = true;
   });
@@ -196,7 +209,7 @@ std::vector<Case> cases(bool of_families_only = false) {
   add("unscaled_llama", small_llama(), "volta", [](auto& c) { c.attention_scaled = false; });
   add("partly_rotary", small_llama(), "volta", [](auto& c) { c.rotary_dim = 2; });
   add("layer_norm_rotary", small_llama(), "volta", [](auto& c) { c.norm = NormKind::kLayer; });
-  add("attention_out_bias_only", small_llama(), "volta",
+  add("attention_out_bias_only", small_llama(), "seed_oss",
       [](auto& c) { c.attention_out_bias = true; });
   add_later_families(add);
   return all;

@@ -26,7 +26,8 @@ from safetensors.torch import save_file  # noqa: E402 (transformers brings it al
 TOLERANCE = 1e-4  # Of a row's largest |logit|.
 NEW_TOKENS = 24
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
-            "gemma2", "gemma3_text", "granite"]
+            "gemma2", "gemma3_text", "granite", "starcoder2",
+            "seed_oss"]
 ROPE_KINDS = ["default", "linear", "dynamic", "llama3", "yarn"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
@@ -88,7 +89,7 @@ def windows(rng, family, layers):
             return dict(use_sliding_window=True, sliding_window=6, layer_types=types)
     if family == "smollm3":
         return dict(use_sliding_window=True, sliding_window=6) if rng.random() < 0.5 else {}
-    if family == "phi3":
+    if family in ("phi3", "starcoder2"):
         return dict(sliding_window=rng.choice([None, 7]))
     if family.startswith("gemma"):
         return dict(sliding_window=rng.choice([5, 9]))
@@ -126,6 +127,12 @@ def later_options(rng, family, options):
     rope = options["rope_parameters"]
     if family in ("olmo2", "smollm3", "gemma2", "gemma3_text", "granite"):
         options["attention_bias"] = rng.random() < 0.3
+    if family == "seed_oss":
+        options.update(attention_bias=rng.random() < 0.7, attention_out_bias=rng.random() < 0.3)
+        options["head_dim"] = options.get("head_dim") or rng.choice([8, 14])
+    if family == "starcoder2":
+        options.update(use_bias=rng.random() < 0.7, norm_epsilon=options.pop("rms_norm_eps"))
+        options.pop("head_dim", None)
     if family == "granite":
         options.update(
             embedding_multiplier=rng.choice([1.0, 12.0]), residual_multiplier=rng.choice([0.22, 1.0]),
@@ -168,7 +175,7 @@ def llama_options(rng, family, kind):
         options["head_dim"] = rng.choice([4, 8, 14, 20])
     if family in ("llama", "qwen3"):
         options["attention_bias"] = rng.random() < 0.5
-    if family in ("llama", "smollm3", "granite"):
+    if family in ("llama", "smollm3", "granite", "seed_oss"):
         options["mlp_bias"] = rng.random() < 0.5
     later_options(rng, family, options)
     context = longest

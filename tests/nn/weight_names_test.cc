@@ -49,12 +49,12 @@ TEST(WeightNames, NormsAreWhereTheBlockHasThem) {
 }
 
 TEST(WeightNames, WordsAreFoundAgain) {
-  for (const WeightNaming naming :
-       {WeightNaming::kGpt2, WeightNaming::kLlama, WeightNaming::kPhi3, WeightNaming::kGemma}) {
+  for (const WeightNaming naming : {WeightNaming::kGpt2, WeightNaming::kLlama, WeightNaming::kPhi3,
+                                    WeightNaming::kGemma, WeightNaming::kStarcoder2}) {
     EXPECT_EQ(find_naming(weight_names(naming).word), naming);
   }
   EXPECT_FALSE(find_naming("bloom"));
-  EXPECT_EQ(naming_words(), "gpt2, llama, phi3, gemma");
+  EXPECT_EQ(naming_words(), "gpt2, llama, phi3, gemma, starcoder2");
 }
 
 }  // namespace

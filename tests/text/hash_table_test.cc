@@ -46,6 +46,12 @@ TEST(HashTable, FindsWhatWasPut) {
   }
   EXPECT_EQ(table.find(2), nullptr);
   EXPECT_EQ(table.size(), 1000u);
+  std::size_t visited = 0;
+  table.for_each([&](std::uint64_t key, int value) {
+    EXPECT_EQ(key, static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value));
+    ++visited;
+  });
+  EXPECT_EQ(visited, 1000u);
 }
 
 TEST(HashTable, KeysThatCollideUnderOneSeedDoNotUnderAnother) {

@@ -16,6 +16,7 @@
 #include "text/quoted_text.h"
 #include "text/tokenizer.h"
 #include "text/tokenizers/added_tokens.h"
+#include "text/tokenizers/bpe.h"
 #include "text/tokenizers/bpe_trainer.h"
 #include "text/tokenizers/model.h"
 #include "text/tokenizers/normalizer.h"
@@ -172,6 +173,13 @@ TEST(TokenizerLimits, TokensAreShort) {
   expect_error(trie.insert(std::string(Trie::kMaxNodes, 'x'), 0), kInvalid,
                "too many and too long");
   EXPECT_TRUE(trie.empty());
+}
+
+TEST(TokenizerLimits, MergesAreLimited) {
+  const std::vector<BpeMerge> merges(kMaxMerges + 1, {"a", "b"});
+  WorkBudget budget(text_work_limits(0));
+  expect_error(Bpe::create({}, Vocabulary(), merges, "merges", false, budget), kInvalid,
+               "merges: 2097153 merges; at most 2097152 are allowed");
 }
 
 TEST(TokenizerLimits, DecodersDoNotExpandTokens) {

@@ -92,12 +92,11 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   if (!generation.empty()) {
     VOLTA_TRY(write_file_atomic(join_path(directory, "generation_config.json"), generation));
   }
-  auto tokenizer = gguf_tokenizer_json(file);
+  auto tokenizer = gguf_tokenizer(file);
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
-  VOLTA_TRY(const std::string text, std::move(tokenizer));
+  if (!tokenizer) return std::unexpected(std::move(tokenizer).error());
   VOLTA_TRY(const std::string tokenizer_config, gguf_tokenizer_config(file));
-  VOLTA_TRY(parse_gguf_tokenizer(file, text, tokenizer_config));  // Errors are found now.
-  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), text));
+  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), (*tokenizer)->to_json()));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
@@ -249,14 +248,11 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
   size("block_count", c.layers);
   size("feed_forward_length", c.ffn);
   size("attention.head_count", c.heads);
-  if (architecture.naming == WeightNaming::kGpt2) {
-    metadata.add_f32(key("attention.layer_norm_epsilon"), c.norm_eps);
-    return;
-  }
+  metadata.add_f32(key(architecture.epsilon_key()), c.norm_eps);
+  if (architecture.naming == WeightNaming::kGpt2) return;
   size("attention.head_count_kv", c.kv_heads);
   size("attention.key_length", c.head_dim);
   size("attention.value_length", c.head_dim);
-  metadata.add_f32(key("attention.layer_norm_rms_epsilon"), c.norm_eps);
   if (c.window != 0) size("attention.sliding_window", c.window);
   for (const GgufNumber& number : architecture.numbers) {
     if (c.*number.field != 0.0f) metadata.add_f32(key(number.key), c.*number.field);

@@ -72,7 +72,9 @@ constexpr std::array kArchitectures = {
     GgufArchitecture{.name = "gpt2",
                      .families = {"gpt2"},
                      .naming = WeightNaming::kGpt2,
-                     .activation = Activation::kGeluTanh},
+                     .activation = Activation::kGeluTanh,
+                     .norm = NormKind::kLayer,
+                     .ffn_kind = FfnKind::kMlp},
     GgufArchitecture{.name = "llama", .families = {"llama", "mistral"}, .rotary_pairs = true},
     GgufArchitecture{.name = "qwen2", .families = {"qwen2"}, .partial_rotation = true},
     GgufArchitecture{.name = "qwen3", .families = {"qwen3"}, .partial_rotation = true},
@@ -114,6 +116,17 @@ constexpr std::array kArchitectures = {
                      .rotary_pairs = true,
                      .rope_switch = true,
                      .numbers = kGgufGraniteNumbers},
+    GgufArchitecture{.name = "starcoder2",
+                     .families = {"starcoder2"},
+                     .naming = WeightNaming::kStarcoder2,
+                     .activation = Activation::kGeluTanh,
+                     .norm = NormKind::kLayer,
+                     .ffn_kind = FfnKind::kMlp,
+                     .windows = false},
+    GgufArchitecture{.name = "seed_oss",
+                     .families = {"seed_oss"},
+                     .windows = false,
+                     .ffn_norm = "post_attention_norm"},
 };
 
 // The numbers of every n-th layer of a model.
@@ -136,8 +149,6 @@ TransformerConfig config_in_file(const GgufArchitecture& architecture, const Tra
   in_file.head_dim = c.head_dim;
   in_file.ffn = c.ffn;
   in_file.position = c.position;
-  in_file.norm = c.norm;
-  in_file.ffn_kind = c.ffn_kind;
   in_file.norm_eps = c.norm_eps;
   in_file.norm_bias = c.norm_bias;
   in_file.attention_bias = c.attention_bias;
@@ -243,6 +254,8 @@ float GgufArchitecture::query_scalar(const TransformerConfig& config) const {
 void GgufArchitecture::set_implied(TransformerConfig& config) const {
   config.naming = naming;
   config.activation = activation;
+  config.norm = norm;
+  config.ffn_kind = ffn_kind;
   config.norm_place = norm_place;
   config.qk_norm_whole = qk_norm_whole;
   config.norm_plus_one = config.embedding_scaled = gemma;
@@ -314,7 +327,9 @@ GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view para
     const bool same =
         name.half == Half::kBlock ? within == own : within == fmt::format("{}.{}", half, own);
     if (!same) continue;
-    return {fmt::format("blk.{}.{}{}", rest.substr(0, end), name.theirs, suffix),
+    const bool ffn_norm = name.ours == &WeightNames::ffn_norm;
+    return {fmt::format("blk.{}.{}{}", rest.substr(0, end),
+                        ffn_norm ? architecture.ffn_norm : name.theirs, suffix),
             layout_of(name.role)};
   }
   return {};

@@ -40,6 +40,8 @@ struct GgufArchitecture {
   WeightNaming naming = WeightNaming::kLlama;
   bool rotary_pairs = false;  ///< Rotates adjacent elements; other architectures rotate halves.
   Activation activation = Activation::kSilu;
+  NormKind norm = NormKind::kRms;
+  FfnKind ffn_kind = FfnKind::kGated;
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm_whole = false;
   bool longrope = false, partial_rotation = false;
@@ -52,10 +54,17 @@ struct GgufArchitecture {
   double local_theta = 0.0;  ///< The usual base in layers with a window; 0: one base for all.
   /// Models with this number of layers scale queries by dim / heads; 0: none do.
   std::int64_t layers_scaled_by_width = 0;
+  /// The tensors of the norm before the feed-forward half.
+  std::string_view ffn_norm = "ffn_norm";
   std::span<const GgufNumber> numbers{};  ///< The keys of numbers that only some models have.
 
   /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;
+  /// The key of the norms' epsilon, after "<architecture>.".
+  std::string_view epsilon_key() const {
+    return norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon"
+                                  : "attention.layer_norm_epsilon";
+  }
   /// Sets the fields that no key and no tensor of a file contains. Set sizes and the window before.
   void set_implied(TransformerConfig& config) const;
 };

@@ -74,10 +74,8 @@ bool output_is_embedding(const GgufFile& file) {
          std::ranges::equal(file.tensor_bytes(*output), file.tensor_bytes(*embedding));
 }
 
-Status read_gpt2(const GgufFile& file, const Keys& keys, TransformerConfig& c) {
+Status read_gpt2(const GgufFile& file, TransformerConfig& c) {
   c.head_dim = c.dim / c.heads;
-  VOLTA_TRY(const double eps, keys.number("attention.layer_norm_epsilon"));
-  c.norm_eps = static_cast<float>(eps);
   c.tied_output = c.tied_output || output_is_embedding(file);
   return {};
 }
@@ -121,8 +119,6 @@ Status read_numbers(const Keys& keys, const GgufArchitecture& architecture, Tran
 Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture& architecture,
                   TransformerConfig& c) {
   c.position = PositionKind::kRotary;
-  c.norm = NormKind::kRms;
-  c.ffn_kind = FfnKind::kGated;
   VOLTA_TRY(c.kv_heads, keys.size_or("attention.head_count_kv", c.heads));
   VOLTA_TRY(c.head_dim,
             keys.size_or("attention.key_length", std::max<std::int64_t>(c.dim / c.heads, 1)));
@@ -134,15 +130,15 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
   if (experts != 0) {
     return unsupported(file, fmt::format("a mixture of {} experts is not supported", experts));
   }
-  VOLTA_TRY(const double eps, keys.number("attention.layer_norm_rms_epsilon"));
-  c.norm_eps = static_cast<float>(eps);
   VOLTA_TRY(const std::int64_t window,
             file.get_int_or(keys.name("attention.sliding_window"), architecture.window, 0,
                             std::int64_t{1} << 30));
   if (window > 0 && !architecture.windows) {
-    return unsupported(file, fmt::format("{}.attention.sliding_window is {}: Volta runs {} without "
-                                         "windows, and does not know OLMo 3",
-                                         architecture.name, window, architecture.name));
+    return unsupported(
+        file, fmt::format("{}.attention.sliding_window is {}: Volta runs {} without "
+                          "windows{}",
+                          architecture.name, window, architecture.name,
+                          architecture.name == "olmo2" ? ", and does not know OLMo 3" : ""));
   }
   c.window = static_cast<std::int32_t>(window);
   architecture.set_implied(c);
@@ -200,9 +196,11 @@ Result<TransformerConfig> gguf_config(const GgufFile& file) {
                 fmt::format("{}: {} blocks are claimed, but there are {} tensors", file.path(),
                             c.layers, file.tensors().size()));
   }
+  VOLTA_TRY(const double eps, keys.number(architecture->epsilon_key()));
+  c.norm_eps = static_cast<float>(eps);
   read_parts(file, *architecture, c);
   architecture->set_implied(c);
-  VOLTA_TRY(gpt2 ? read_gpt2(file, keys, c) : read_llama(file, keys, *architecture, c));
+  VOLTA_TRY(gpt2 ? read_gpt2(file, c) : read_llama(file, keys, *architecture, c));
   if (auto ok = validate(c); !ok) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", file.path(), ok.error().message()));
   }

@@ -1,5 +1,5 @@
-// Tokenizers in GGUF metadata. They are converted to the tokenizer.json and tokenizer_config.json
-// of Hugging Face, so that Volta has one way to read tokenizers.
+// Tokenizers in GGUF metadata, and the tokenizer_config.json and generation_config.json that say
+// the same in a folder.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace volta {
 /// A way to split text into words for byte-level BPE, by its name in tokenizer.ggml.pre.
 struct GgufPreTokenizer {
   std::string_view name;
-  std::string_view split;      ///< The pattern of a Split; empty: GPT-2's pattern.
+  std::string_view split;      ///< The pattern of the words.
   bool digits = false;         ///< First, each digit becomes a word of its own.
   bool ignore_merges = false;  ///< A word that is a token is not split further.
   bool nfc = false;            ///< Text is converted to NFC first.
@@ -46,23 +46,14 @@ inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
 /// The key for a whole tokenizer.json.
 inline constexpr std::string_view kGgufTokenizerJson = "tokenizer.huggingface.json";
 
-/// The tokenizer as tokenizer.json: the file's tokenizer.huggingface.json if it has one, otherwise
-/// made from tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
-/// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, with a list of
-/// the known ones; kInterrupted.
-Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted = {});
 /// tokenizer_config.json with the special tokens and the chat template.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
 /// generation_config.json with the begin, end and padding tokens; empty when there are none.
 Result<std::string> gguf_generation_config(const GgufFile& file);
-/// Parses what gguf_tokenizer_json() and gguf_tokenizer_config() made of the file. Errors name the
-/// file and, when it holds a whole tokenizer.json, the key of that.
-Result<std::shared_ptr<const Tokenizer>> parse_gguf_tokenizer(const GgufFile& file,
-                                                              std::string_view json,
-                                                              std::string_view config,
-                                                              Interruption interrupted = {});
-/// The tokenizer from tokenizer.json and tokenizer_config.json. `interrupted`: as in
-/// parse_tokenizer().
+/// The tokenizer: of the file's tokenizer.huggingface.json if it has one, otherwise of
+/// tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). Its to_json() is its
+/// tokenizer.json. kNotFound when the file has no tokenizer; kUnsupported for another model or
+/// pre-tokenizer, with a list of the known ones. `interrupted`: as in parse_tokenizer().
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,
                                                         Interruption interrupted = {});
 

@@ -12,6 +12,7 @@
 #include "formats/carried_files.h"
 #include "formats/gguf/gguf_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/tokenizers/split_scanner.h"
 
 namespace volta {
 namespace {
@@ -145,13 +146,14 @@ bool flag_of(const JsonValue* value, std::string_view key, bool fallback) {
 
 // The name of a byte-level split in tokenizer.ggml.pre; null if it has no name there.
 const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
-  std::string split;
-  bool digits = false, bytes = false, words = false;
+  std::string split(tokenizers::kGpt2Pattern);
+  bool digits = false, bytes = false, words = false, splits = false;
   for (const JsonValue* part : parts_of(root.find("pre_tokenizer"), "pretokenizers")) {
     const std::string type = text_of(part, "type");
-    if (type == "Split" && split.empty() && text_of(part, "behavior") == "Isolated" &&
+    if (type == "Split" && !splits && text_of(part, "behavior") == "Isolated" &&
         !flag_of(part, "invert", false)) {
       split = text_of(part->find("pattern"), "Regex");
+      splits = true;
     } else if (type == "Digits" && flag_of(part, "individual_digits", false)) {
       digits = true;
     } else if (type == "ByteLevel" && !flag_of(part, "add_prefix_space", true)) {
@@ -161,7 +163,7 @@ const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
       return nullptr;
     }
   }
-  if (!bytes || words != split.empty()) return nullptr;
+  if (!bytes || words == splits) return nullptr;
   const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(split, digits, ignore_merges);
   const JsonValue* normalizer = root.find("normalizer");
   if (pre == nullptr || normalizer == nullptr || normalizer->is_null()) return pre;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/text.h"
 #include "text/tokenizers/byte_level.h"
@@ -27,26 +28,14 @@ constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words,
-                                          WorkBudget& budget) {
+Result<std::unique_ptr<Bpe>> Bpe::create(BpeSettings settings, Vocabulary vocabulary,
+                                         std::span<const BpeMerge> merges,
+                                         std::string_view merges_name, bool byte_words,
+                                         WorkBudget& budget) {
   auto model = std::make_unique<Bpe>();
-  VOLTA_TRY(const double dropout, json.get_float_or("dropout", 0));
-  if (dropout != 0) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("{}: dropout {} makes encoding random; set it to null", json.path(), dropout));
-  }
-  VOLTA_TRY(model->prefix_, json.get_string_or("continuing_subword_prefix", ""));
-  VOLTA_TRY(model->suffix_, json.get_string_or("end_of_word_suffix", ""));
-  if (std::max(model->prefix_.size(), model->suffix_.size()) > kMaxAffixBytes) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: a prefix or suffix of more than {} bytes",
-                                                     json.path(), kMaxAffixBytes));
-  }
-  VOLTA_TRY(model->fuse_unknown_, json.get_bool_or("fuse_unk", false));
-  VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
-  VOLTA_TRY(model->ignore_merges_, json.get_bool_or("ignore_merges", false));
-  VOLTA_TRY(model->vocabulary_, read_vocabulary(json, budget));
-  VOLTA_TRY(const std::string unknown, json.get_string_or("unk_token", ""));
+  model->settings_ = std::move(settings);
+  model->vocabulary_ = std::move(vocabulary);
+  const std::string& unknown = model->settings_.unknown;
   if (!unknown.empty()) model->unknown_id_ = model->vocabulary_.find(unknown);
   for (std::size_t byte = 0; byte < 256; ++byte) {
     const auto id = model->vocabulary_.find(fmt::format("<0x{:02X}>", byte));
@@ -57,44 +46,97 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words,
     append_utf8(character, c);
     model->character_ids_.push_back(model->vocabulary_.find(character).value_or(-1));
   }
-  model->has_joints_ = model->prefix_.empty() && model->suffix_.empty();
-  VOLTA_TRY(model->read_merges(json, budget));
+  model->has_joints_ = model->settings_.prefix.empty() && model->settings_.suffix.empty();
+  if (merges.size() > kMaxMerges) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} merges; at most {} are allowed",
+                                                     merges_name, merges.size(), kMaxMerges));
+  }
+  model->merged_ids_.reserve(merges.size());
+  for (std::uint32_t rank = 0; const auto& [left, right] : merges) {
+    VOLTA_TRY(budget.spend(kStepsPerToken, kBpeComponent));
+    if (Status added = model->add_merge(left, right, rank); !added) {
+      return std::unexpected(
+          std::move(added).error().with_context(fmt::format("{}[{}]", merges_name, rank)));
+    }
+    ++rank;
+  }
   model->byte_words_ = byte_words;
   if (byte_words) VOLTA_TRY(model->prepare_bytes());
   return model;
 }
 
-Status Bpe::read_merges(const JsonRef& json, WorkBudget& budget) {
-  VOLTA_TRY(const auto member, json.optional_member("merges"));
-  if (!member) return {};
-  const JsonValue::Array* list = member->node().if_array();
+namespace {
+
+// Reads "merges": each is "a b" or ["a", "b"].
+Result<std::vector<BpeMerge>> read_bpe_merges(const JsonRef& merges, WorkBudget& budget) {
+  const JsonValue::Array* list = merges.node().if_array();
   if (list == nullptr) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", member->path()));
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", merges.path()));
   }
-  std::uint32_t rank = 0;
+  std::vector<BpeMerge> read;
+  read.reserve(list->size());
   for (const JsonValue& item : *list) {
-    VOLTA_TRY(budget.spend(kStepsPerToken, kBpeComponent));
+    VOLTA_TRY(budget.spend(1, kBpeComponent));
     const std::string* line = item.if_string();
     if (line != nullptr && line->starts_with("#version")) continue;
     const JsonValue::Array* pair = item.if_array();
-    Status added;
     if (line != nullptr && std::ranges::count(*line, ' ') == 1) {
       const std::size_t space = line->find(' ');
       const std::string_view view = *line;
-      added = add_merge(view.substr(0, space), view.substr(space + 1), rank);
+      read.emplace_back(view.substr(0, space), view.substr(space + 1));
     } else if (pair != nullptr && pair->size() == 2 && pair->front().if_string() != nullptr &&
                pair->back().if_string() != nullptr) {
-      added = add_merge(*pair->front().if_string(), *pair->back().if_string(), rank);
+      read.emplace_back(*pair->front().if_string(), *pair->back().if_string());
     } else {
-      added = fail(ErrorCode::kInvalidFile, "expected two tokens");
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}[{}]: expected two tokens", merges.path(), read.size()));
     }
-    if (!added) {
-      return std::unexpected(
-          std::move(added).error().with_context(fmt::format("{}[{}]", member->path(), rank)));
-    }
-    ++rank;
   }
-  return {};
+  return read;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words,
+                                          WorkBudget& budget) {
+  VOLTA_TRY(const double dropout, json.get_float_or("dropout", 0));
+  if (dropout != 0) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: dropout {} makes encoding random; set it to null", json.path(), dropout));
+  }
+  BpeSettings settings;
+  VOLTA_TRY(settings.prefix, json.get_string_or("continuing_subword_prefix", ""));
+  VOLTA_TRY(settings.suffix, json.get_string_or("end_of_word_suffix", ""));
+  if (std::max(settings.prefix.size(), settings.suffix.size()) > kMaxAffixBytes) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: a prefix or suffix of more than {} bytes",
+                                                     json.path(), kMaxAffixBytes));
+  }
+  VOLTA_TRY(settings.fuse_unknown, json.get_bool_or("fuse_unk", false));
+  VOLTA_TRY(settings.byte_fallback, json.get_bool_or("byte_fallback", false));
+  VOLTA_TRY(settings.ignore_merges, json.get_bool_or("ignore_merges", false));
+  VOLTA_TRY(settings.unknown, json.get_string_or("unk_token", ""));
+  VOLTA_TRY(Vocabulary vocabulary, read_vocabulary(json, budget));
+  VOLTA_TRY(const auto member, json.optional_member("merges"));
+  std::vector<BpeMerge> merges;
+  if (member) {
+    VOLTA_TRY(merges, read_bpe_merges(*member, budget));
+  }
+  return create(std::move(settings), std::move(vocabulary), merges, member ? member->path() : "",
+                byte_words, budget);
+}
+
+std::vector<BpeMerge> Bpe::merges() const {
+  std::vector<std::uint64_t> pairs(merged_ids_.size(), ~std::uint64_t{0});
+  merges_.for_each([&](std::uint64_t pair, const Merge& merge) { pairs[merge.rank] = pair; });
+  std::vector<BpeMerge> merges;
+  merges.reserve(merges_.size());
+  for (const std::uint64_t pair : pairs) {
+    if (pair == ~std::uint64_t{0}) continue;  // The same pair follows with a later rank.
+    merges.emplace_back(vocabulary_.token(static_cast<std::int32_t>(pair >> 32)),
+                        vocabulary_.token(static_cast<std::int32_t>(pair)));
+  }
+  return merges;
 }
 
 Status Bpe::add_merge(std::string_view left, std::string_view right, std::uint32_t rank) {
@@ -105,7 +147,7 @@ Status Bpe::add_merge(std::string_view left, std::string_view right, std::uint32
   VOLTA_TRY(const std::int32_t left_id, find(left));
   VOLTA_TRY(const std::int32_t right_id, find(right));
   std::string merged(left);
-  merged += right.substr(std::min(prefix_.size(), right.size()));
+  merged += right.substr(std::min(settings_.prefix.size(), right.size()));
   VOLTA_TRY(const std::int32_t id, find(merged));
   note_joint(left, right, left_id, right_id);
   merged_ids_.resize(rank + std::size_t{1});
@@ -119,15 +161,15 @@ void Bpe::note_joint(std::string_view left, std::string_view right, std::int32_t
                      std::int32_t right_id) {
   const auto is_special = [&](std::int32_t id) {
     return id == unknown_id_ ||
-           (byte_fallback_ && std::ranges::find(fallback_ids_, id) != fallback_ids_.end());
+           (settings_.byte_fallback && std::ranges::find(fallback_ids_, id) != fallback_ids_.end());
   };
   // The text of such a token is not the text in its place, so cuts are not safe.
   if (is_special(left_id) || is_special(right_id) || left.empty() || right.empty()) {
     has_joints_ = false;
   }
   if (!has_joints_) return;
-  const auto last = vocabulary_.find(left.substr(unicode::character_before(left, left.size())));
-  const auto first = vocabulary_.find(right.substr(0, unicode::character_at(right, 0).length));
+  const auto last = unit_id(left.substr(unicode::character_before(left, left.size())), true, true);
+  const auto first = unit_id(right.substr(0, unicode::character_at(right, 0).length), true, true);
   if (!last || !first) return;  // No word contains this pair of units.
   joints_[static_cast<std::uint64_t>(*last) << 32 | static_cast<std::uint32_t>(*first)] = true;
 }
@@ -138,7 +180,7 @@ Status Bpe::prepare_bytes() {
     append_utf8(character, kByteCharacters[byte]);
     byte_ids_[byte] = vocabulary_.find(character).value_or(-1);
   }
-  if (!ignore_merges_) return {};
+  if (!settings_.ignore_merges) return {};
   for (std::int32_t id = 0; id < vocabulary_.end_id(); ++id) {
     const auto bytes = from_byte_characters(vocabulary_.token(id));
     if (bytes && vocabulary_.contains(id)) VOLTA_TRY(words_.add(*bytes, id));
@@ -149,7 +191,7 @@ Status Bpe::prepare_bytes() {
 Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                      WorkBudget& budget) const {
   VOLTA_TRY(budget.spend(1, kBpeComponent));
-  if (ignore_merges_) {
+  if (settings_.ignore_merges) {
     if (const auto id = (byte_words_ ? words_ : vocabulary_).find(word)) {
       ids.push_back(*id);
       return {};
@@ -190,15 +232,15 @@ Status Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin,
 }
 
 std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool last) const {
-  if ((first || prefix_.empty()) && (!last || suffix_.empty())) {
+  if ((first || settings_.prefix.empty()) && (!last || settings_.suffix.empty())) {
     const char32_t c = unicode::character_at(unit, 0).value;
     if (c >= kTableEnd) return vocabulary_.find(unit);
     const std::int32_t id = character_ids_[c];
     return id < 0 ? std::nullopt : std::optional(id);
   }
-  std::string affixed = first ? "" : prefix_;
+  std::string affixed = first ? "" : settings_.prefix;
   affixed += unit;
-  if (last) affixed += suffix_;
+  if (last) affixed += settings_.suffix;
   return vocabulary_.find(affixed);
 }
 
@@ -207,9 +249,9 @@ std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool
 bool Bpe::byte_tokens(std::string_view unit, bool first, bool last,
                       std::vector<std::int32_t>& symbols) const {
   const std::size_t before = symbols.size();
-  std::string affixed = first ? "" : prefix_;
+  std::string affixed = first ? "" : settings_.prefix;
   affixed += unit;
-  if (last) affixed += suffix_;
+  if (last) affixed += settings_.suffix;
   for (const char c : affixed) {
     const std::int32_t id = fallback_ids_[static_cast<unsigned char>(c)];
     if (id < 0) {
@@ -223,7 +265,7 @@ bool Bpe::byte_tokens(std::string_view unit, bool first, bool last,
 
 void Bpe::unknown(Unknown& state, std::vector<std::int32_t>& symbols) const {
   if (!unknown_id_) return;  // Without an unknown token, unknown characters are skipped.
-  if (state.pending && !fuse_unknown_) symbols.push_back(*unknown_id_);
+  if (state.pending && !settings_.fuse_unknown) symbols.push_back(*unknown_id_);
   state.pending = true;
 }
 
@@ -260,7 +302,7 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
       const bool last = at + length == word.size();
       if (const auto id = unit_id(unit, at == 0, last)) {
         known(*id);
-      } else if (!byte_fallback_ || !byte_tokens(unit, at == 0, last, symbols)) {
+      } else if (!settings_.byte_fallback || !byte_tokens(unit, at == 0, last, symbols)) {
         unknown(state, symbols);
       }
       at += length;

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -19,8 +21,29 @@
 
 namespace volta::tokenizers {
 
+/// The options of a BPE model.
+struct BpeSettings {
+  std::string prefix{};        ///< Before every unit of a word except the first.
+  std::string suffix{};        ///< After the last unit of a word.
+  std::string unknown{};       ///< The token for unknown characters; if empty, they are skipped.
+  bool fuse_unknown = false;   ///< A run of unknown characters becomes one token.
+  bool byte_fallback = false;  ///< Unknown characters become tokens of their bytes, "<0x41>".
+  bool ignore_merges = false;  ///< A word that is a token is not split.
+};
+/// Two tokens that are merged.
+using BpeMerge = std::pair<std::string_view, std::string_view>;
+/// The most merges of a model. Gemma's tokenizer has 514,906.
+inline constexpr std::size_t kMaxMerges = std::size_t{1} << 21;
+
 class Bpe final : public Model {
  public:
+  /// Makes a model from its parts. The best merges come first; `merges_name` names their list in
+  /// messages. kInvalidFile when the vocabulary lacks a token of a merge, or the token that it
+  /// makes.
+  static Result<std::unique_ptr<Bpe>> create(BpeSettings settings, Vocabulary vocabulary,
+                                             std::span<const BpeMerge> merges,
+                                             std::string_view merges_name, bool byte_words,
+                                             WorkBudget& budget);
   static Result<std::unique_ptr<Model>> parse(const JsonRef& json, bool byte_words,
                                               WorkBudget& budget);
 
@@ -29,6 +52,8 @@ class Bpe final : public Model {
                   WorkBudget& budget) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   std::string_view kind() const override { return "bpe"; }
+  /// The merges, the best first; views of the vocabulary.
+  std::vector<BpeMerge> merges() const;
 
  private:
   struct Merge {
@@ -40,7 +65,6 @@ class Bpe final : public Model {
     bool pending = false;
   };
 
-  Status read_merges(const JsonRef& json, WorkBudget& budget);
   Status add_merge(std::string_view left, std::string_view right, std::uint32_t rank);
   Status prepare_bytes();
   void note_joint(std::string_view left, std::string_view right, std::int32_t left_id,
@@ -67,16 +91,12 @@ class Bpe final : public Model {
   // consists of its own characters.
   HashTable<bool> joints_;
   bool has_joints_ = false;
-  std::string prefix_;  // Before every unit of a word except the first.
-  std::string suffix_;  // After the last unit of a word.
+  BpeSettings settings_;
   std::optional<std::int32_t> unknown_id_;
-  bool fuse_unknown_ = false;
-  bool ignore_merges_ = false;
   bool byte_words_ = false;
   std::array<std::int32_t, 256> byte_ids_{};    // With byte_words_: the token of each byte, or -1.
   Vocabulary words_;                            // With byte_words_: the tokens as bytes.
   std::array<std::int32_t, 256> fallback_ids_;  // <0x00> to <0xFF>, or -1.
-  bool byte_fallback_ = false;
 };
 
 }  // namespace volta::tokenizers

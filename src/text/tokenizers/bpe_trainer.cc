@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "text/tokenizers/byte_level.h"
 #include "text/tokenizers/hash_table.h"
 #include "text/tokenizers/split_scanner.h"
+#include "text/tokenizers/tokenizer_parts.h"
 #include "text/tokenizers/unicode.h"
 #include "text/tokenizers/vocabulary.h"
 
@@ -176,46 +176,6 @@ class Trainer {
   std::vector<Pair> changed_;  // Pairs that are new since the last offer().
 };
 
-void write_added_tokens(JsonWriter& json, const std::vector<std::string>& special_tokens) {
-  json.key("added_tokens").begin_array();
-  std::int32_t id = 0;
-  for (const std::string& token : special_tokens) {
-    json.begin_object().field("id", id++).field("content", token).field("single_word", false);
-    json.field("lstrip", false).field("rstrip", false).field("normalized", false);
-    json.field("special", true).end_object();
-  }
-  json.end_array();
-}
-
-void write_byte_level(JsonWriter& json, std::string_view key) {
-  json.key(key).begin_object().field("type", "ByteLevel").field("add_prefix_space", false);
-  json.field("trim_offsets", true).field("use_regex", true).end_object();
-}
-
-std::string write_json(const std::vector<std::string>& special_tokens,
-                       const std::vector<std::string>& tokens, const std::vector<Pair>& merges) {
-  JsonWriter json(1);
-  json.begin_object().field("version", "1.0").key("truncation").null().key("padding").null();
-  write_added_tokens(json, special_tokens);
-  json.key("normalizer").null();
-  write_byte_level(json, "pre_tokenizer");
-  json.key("post_processor").null();
-  write_byte_level(json, "decoder");
-  json.key("model").begin_object().field("type", "BPE").key("dropout").null();
-  json.key("unk_token").null().key("continuing_subword_prefix").null();
-  json.key("end_of_word_suffix").null().field("fuse_unk", false).field("byte_fallback", false);
-  json.field("ignore_merges", false).key("vocab").begin_object();
-  std::int32_t id = 0;
-  for (const std::string& token : tokens) json.field(token, id++);
-  json.end_object().key("merges").begin_array();
-  for (const auto& [left, right] : merges) {
-    json.begin_array().value(tokens[static_cast<std::size_t>(left)]);
-    json.value(tokens[static_cast<std::size_t>(right)]).end_array();
-  }
-  json.end_array().end_object().end_object();
-  return std::move(json).take() + "\n";
-}
-
 }  // namespace
 
 Status check_special_tokens(std::span<const std::string> special_tokens) {
@@ -250,37 +210,49 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
                             options.vocab_size, fixed, kMaxTokenId));
   }
   VOLTA_TRY(check_special_tokens(options.special_tokens));
-  std::vector<std::string> tokens = options.special_tokens;
+  Vocabulary vocabulary;
+  TokenizerParts parts;
+  for (const std::string& token : options.special_tokens) {
+    const std::int32_t id = vocabulary.end_id();
+    VOLTA_TRY(vocabulary.add(token, id));
+    parts.added_tokens.push_back(
+        {.id = id, .content = token, .normalized = false, .special = true});
+  }
   std::array<std::int32_t, 256> bytes{};
   std::array<char32_t, 256> alphabet = kByteCharacters;
   std::ranges::sort(alphabet);
   for (const char32_t character : alphabet) {
     const std::size_t byte = static_cast<std::size_t>(
         std::ranges::find(kByteCharacters, character) - kByteCharacters.begin());
-    bytes[byte] = static_cast<std::int32_t>(tokens.size());
-    append_utf8(tokens.emplace_back(), character);
+    bytes[byte] = vocabulary.end_id();
+    std::string token;
+    append_utf8(token, character);
+    VOLTA_TRY(vocabulary.add(token, bytes[byte]));
   }
   std::string storage;
   WorkBudget budget(kAnyNumberOfSteps, options.interrupted);
   VOLTA_TRY(auto words, count_words(unicode::repair_utf8(text, storage), bytes, budget));
   Trainer trainer(options.min_count);
   VOLTA_TRY(trainer.add_words(std::move(words), budget));
-  std::unordered_map<std::string, std::int32_t, SeededHash> ids;
-  for (const std::string& token : tokens) ids.emplace(token, static_cast<std::int32_t>(ids.size()));
-  std::vector<Pair> merges;
+  std::vector<Pair> pairs;
   Pair pair;
-  while (static_cast<std::int64_t>(tokens.size()) < options.vocab_size && trainer.next(pair)) {
-    std::string merged = tokens[static_cast<std::size_t>(pair.first)];
-    merged += tokens[static_cast<std::size_t>(pair.second)];
+  while (vocabulary.end_id() < options.vocab_size && trainer.next(pair)) {
+    std::string merged(vocabulary.token(pair.first));
+    merged += vocabulary.token(pair.second);
     // Long runs of one character lead here. Readers refuse such a token, and no text needs it.
     if (merged.size() > kMaxTokenBytes) continue;
     // Two different merges can lead to the same token.
-    const auto [known, added] = ids.emplace(merged, static_cast<std::int32_t>(tokens.size()));
-    if (added) tokens.push_back(std::move(merged));
-    VOLTA_TRY(trainer.merge(pair, known->second, budget));
-    merges.push_back(pair);
+    const auto known = vocabulary.find(merged);
+    const std::int32_t id = known.value_or(vocabulary.end_id());
+    if (!known) VOLTA_TRY(vocabulary.add(merged, id));
+    VOLTA_TRY(trainer.merge(pair, id, budget));
+    pairs.push_back(pair);
   }
-  return write_json(options.special_tokens, tokens, merges);
+  std::vector<BpeMerge> merges;
+  for (const auto& [left, right] : pairs) {
+    merges.emplace_back(vocabulary.token(left), vocabulary.token(right));
+  }
+  return tokenizer_json(parts, vocabulary, merges, 1);
 }
 
 }  // namespace volta::tokenizers

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -64,6 +65,7 @@ class Decoder {
  public:
   /// Joins tokens by spaces, as for a tokenizer.json without a decoder.
   Decoder() : steps_{SpacesDecode{}} {}
+  explicit Decoder(std::vector<DecodeStep> steps) : steps_(std::move(steps)) {}
   /// The "decoder" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<Decoder> parse(const JsonRef& json);
 

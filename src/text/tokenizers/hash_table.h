@@ -48,6 +48,13 @@ class HashTable {
     return slot.value;
   }
   std::size_t size() const { return size_; }
+  /// Calls visit(key, value) for every key, in no particular order.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (const Slot& slot : slots_) {
+      if (slot.key != kEmpty) visit(slot.key, slot.value);
+    }
+  }
 
   /// The number of slots that a lookup of the key visits, for tests.
   std::size_t probes(std::uint64_t key) const {

@@ -55,6 +55,67 @@ Result<std::shared_ptr<const Tokenizer>> HfTokenizer::parse(const JsonRef& json,
   return tokenizer;
 }
 
+Result<std::shared_ptr<const Tokenizer>> HfTokenizer::create(
+    TokenizerParts parts, Vocabulary vocabulary, std::span<const BpeMerge> merges,
+    std::string_view merges_name, std::string name, Interruption interrupted) {
+  auto tokenizer = std::make_shared<HfTokenizer>();
+  tokenizer->name_ = std::move(name);
+  tokenizer->interrupted_ = std::move(interrupted);
+  // Each merge makes a token.
+  const std::size_t lists = static_cast<std::size_t>(vocabulary.size()) + merges.size();
+  WorkBudget budget(text_work_limits(lists), tokenizer->interrupted_);
+  Status built = tokenizer->build(parts, merges_name, std::move(vocabulary), merges, budget);
+  if (built) built = tokenizer->find_control_words();
+  if (!built) return std::unexpected(in_file(std::move(built).error(), tokenizer->name_));
+  tokenizer->store_token_bytes();
+  tokenizer->parts_ = std::move(parts);
+  return tokenizer;
+}
+
+Status HfTokenizer::build(const TokenizerParts& parts, std::string_view merges_name,
+                          Vocabulary vocabulary, std::span<const BpeMerge> merges,
+                          WorkBudget& budget) {
+  const std::string space(kVisibleSpace);
+  const bool byte_level = parts.form == TokenizerParts::Form::kByteLevel;
+  std::vector<NormalizerStep> normalizer;
+  std::vector<PreTokenizerStep> splits;  // The model takes bytes, not their characters.
+  std::vector<DecodeStep> decoder;
+  if (byte_level) {
+    if (parts.nfc) normalizer.emplace_back(NormalFormStep{unicode::Form::kNfc});
+    if (parts.digits) {
+      splits.emplace_back(CharacterStep{CharacterStep::Class::kDigit, SplitBehavior::kIsolated});
+    }
+    VOLTA_TRY(SplitStep split, split_at(parts.split, "the pattern of the words"));
+    splits.emplace_back(std::move(split));
+    decoder.emplace_back(ByteLevelDecode{});
+  } else {
+    if (parts.space_prefix) normalizer.emplace_back(PrependStep{space});
+    normalizer.emplace_back(ReplaceStep{" ", space});
+    decoder = {ReplaceStep{space, " "}, ByteFallbackDecode{}, FuseDecode{}};
+    if (parts.space_prefix) decoder.emplace_back(StripDecode{.content = " ", .start = 1});
+  }
+  normalizer_ = Normalizer(std::move(normalizer));
+  pre_tokenizer_ = PreTokenizer(std::move(splits));
+  decoder_ = Decoder(std::move(decoder));
+  if (parts.before || parts.after) {
+    post_processor_ = PostProcessor::around(parts.before, parts.after);
+  }
+  VOLTA_TRY(model_, Bpe::create(parts.model, std::move(vocabulary), merges, merges_name, byte_level,
+                                budget));
+  kind_ = model_->kind();
+  for (const AddedToken& token : parts.added_tokens) {
+    VOLTA_TRY(budget.spend(kStepsPerToken, "added_tokens"));
+    VOLTA_TRY(added_.add(token, model_->vocabulary(), normalizer_, budget));
+  }
+  end_token_ = parts.end;
+  return {};
+}
+
+std::string HfTokenizer::to_json() const {
+  const auto* bpe = parts_ ? dynamic_cast<const Bpe*>(model_.get()) : nullptr;
+  return bpe == nullptr ? json_ : tokenizer_json(*parts_, bpe->vocabulary(), bpe->merges());
+}
+
 Status HfTokenizer::parse_pipeline(const JsonRef& json, WorkBudget& budget) {
   VOLTA_TRY(const auto normalizer, json.optional_member("normalizer"));
   if (normalizer) {

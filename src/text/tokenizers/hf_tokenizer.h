@@ -1,7 +1,7 @@
-// A tokenizer of the Hugging Face hub, from its tokenizer.json: added tokens, normalizer,
-// pre-tokenizer, model, post-processor and decoder, in this order. Returns the same ids and the
-// same text as Hugging Face tokenizers, except that "truncation" and "padding" are ignored; they
-// are up to the code that builds batches.
+// A tokenizer of the Hugging Face hub, from its tokenizer.json or from its parts: added tokens,
+// normalizer, pre-tokenizer, model, post-processor and decoder, in this order. Returns the same ids
+// and the same text as Hugging Face tokenizers, except that "truncation" and "padding" are ignored;
+// they are up to the code that builds batches.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "text/tokenizers/normalizer.h"
 #include "text/tokenizers/post_processor.h"
 #include "text/tokenizers/pre_tokenizer.h"
+#include "text/tokenizers/tokenizer_parts.h"
 #include "text/tokenizers/trie.h"
 #include "text/tokenizers/word_cache.h"
 
@@ -37,6 +38,12 @@ class HfTokenizer final : public Tokenizer {
   static Result<std::shared_ptr<const Tokenizer>> parse(const JsonRef& json, std::string text,
                                                         const std::optional<JsonRef>& config,
                                                         Interruption interrupted);
+  /// Makes a tokenizer from its parts, with the ids and the text of the tokenizer that parse()
+  /// makes of their tokenizer_json(). `name` names the file in messages, `merges_name` the list of
+  /// merges. parts.split must outlive the tokenizer. The errors of parse().
+  static Result<std::shared_ptr<const Tokenizer>> create(
+      TokenizerParts parts, Vocabulary vocabulary, std::span<const BpeMerge> merges,
+      std::string_view merges_name, std::string name, Interruption interrupted);
 
   std::string_view kind() const override { return kind_; }
   std::int64_t vocab_size() const override;
@@ -49,12 +56,14 @@ class HfTokenizer final : public Tokenizer {
   std::string decode_all(std::span<const std::int32_t> ids) const override;
   std::unique_ptr<TextStream> stream() const override;
   std::optional<std::int32_t> end_token() const override { return end_token_; }
-  /// The file's unchanged content.
-  std::string to_json() const override { return json_; }
+  /// The file's unchanged content, or what tokenizer_json() makes of the parts.
+  std::string to_json() const override;
 
  private:
   class Stream;
 
+  Status build(const TokenizerParts& parts, std::string_view merges_name, Vocabulary vocabulary,
+               std::span<const BpeMerge> merges, WorkBudget& budget);
   Status parse_pipeline(const JsonRef& json, WorkBudget& budget);
   Status parse_added_tokens(const JsonRef& json, WorkBudget& budget);
   Status parse_config(const JsonRef& config, WorkBudget& budget);
@@ -76,6 +85,7 @@ class HfTokenizer final : public Tokenizer {
   std::string kind_;
   std::string name_;  // For messages.
   std::string json_;
+  std::optional<TokenizerParts> parts_;  // Without json_.
   Interruption interrupted_;
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -65,6 +66,8 @@ struct PartOfText {
 
 class Normalizer {
  public:
+  Normalizer() = default;
+  explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
   /// The "normalizer" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<Normalizer> parse(const JsonRef& json);
 

@@ -51,6 +51,16 @@ Result<PostProcessor> PostProcessor::parse(const JsonRef& json) {
   return processor;
 }
 
+PostProcessor PostProcessor::around(std::optional<std::int32_t> before,
+                                    std::optional<std::int32_t> after) {
+  PostProcessor processor;
+  std::vector<std::int32_t>& parts = processor.templates_.emplace_back();
+  if (before) parts.push_back(*before);
+  parts.push_back(kSequence);
+  if (after) parts.push_back(*after);
+  return processor;
+}
+
 Status PostProcessor::parse_into(const JsonRef& json, int depth) {
   VOLTA_TRY(const std::string type, json.get_string("type"));
   if (type == "Sequence") {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/json.h"
@@ -14,6 +15,9 @@ class PostProcessor {
  public:
   /// The "post_processor" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<PostProcessor> parse(const JsonRef& json);
+  /// Puts these tokens, where there are any, before and after a sequence.
+  static PostProcessor around(std::optional<std::int32_t> before,
+                              std::optional<std::int32_t> after);
 
   std::vector<std::int32_t> process(std::vector<std::int32_t> ids) const;
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -75,8 +76,14 @@ struct FixedLengthStep {
 using PreTokenizerStep = std::variant<SplitStep, CharacterStep, WhitespaceStep, PrefixSpaceStep,
                                       ByteCharactersStep, MetaspaceStep, FixedLengthStep>;
 
+/// A step that isolates what a pattern matches. `what` names the pattern in messages. The errors of
+/// Regex::compile().
+Result<SplitStep> split_at(std::string_view pattern, std::string_view what);
+
 class PreTokenizer {
  public:
+  PreTokenizer() = default;
+  explicit PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {}
   /// The "pre_tokenizer" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<PreTokenizer> parse(const JsonRef& json);
 

@@ -31,11 +31,8 @@ Result<SplitStep> parse_split(const JsonRef& json) {
     return step;
   }
   VOLTA_TRY(const std::string text, pattern.get_string("Regex"));
-  if (const auto known = find_known_pattern(text)) {
-    step.pattern = *known;
-    return step;
-  }
-  VOLTA_TRY(step.pattern, Regex::compile(text, pattern.path()));
+  VOLTA_TRY(SplitStep split, split_at(text, pattern.path()));
+  step.pattern = std::move(split.pattern);
   return step;
 }
 
@@ -63,6 +60,16 @@ Result<MetaspaceStep> parse_metaspace(const JsonRef& json) {
 }
 
 }  // namespace
+
+Result<SplitStep> split_at(std::string_view pattern, std::string_view what) {
+  SplitStep step;
+  if (const auto known = find_known_pattern(pattern)) {
+    step.pattern = *known;
+  } else {
+    VOLTA_TRY(step.pattern, Regex::compile(pattern, what));
+  }
+  return step;
+}
 
 Result<SplitBehavior> parse_split_behavior(const JsonRef& json, std::string_view key) {
   VOLTA_TRY(const std::string text, json.get_string_or(key, "Isolated"));

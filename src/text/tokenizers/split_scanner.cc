@@ -8,15 +8,6 @@
 namespace volta::tokenizers {
 namespace {
 
-constexpr std::string_view kGpt2Text =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3Text =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Text =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 // The kinds of characters that the patterns distinguish: \p{L}, \p{N}, \s, and others.
 enum class Kind : std::uint8_t { kOther, kLetter, kNumber, kSpace, kEnd };
 
@@ -157,11 +148,11 @@ class Scanner {
 std::string_view pattern_text(KnownPattern pattern) {
   switch (pattern) {
     case KnownPattern::kGpt2:
-      return kGpt2Text;
+      return kGpt2Pattern;
     case KnownPattern::kLlama3:
-      return kLlama3Text;
+      return kLlama3Pattern;
     case KnownPattern::kQwen2:
-      return kQwen2Text;
+      return kQwen2Pattern;
   }
   return {};
 }

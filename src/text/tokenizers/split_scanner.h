@@ -15,7 +15,15 @@ namespace volta::tokenizers {
 
 enum class KnownPattern : std::uint8_t { kGpt2, kLlama3, kQwen2 };
 
-/// The text of the pattern in tokenizer.json.
+/// The texts of the patterns in tokenizer.json.
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 std::string_view pattern_text(KnownPattern pattern);
 /// The scanner for a pattern, if there is one.
 std::optional<KnownPattern> find_known_pattern(std::string_view text);

@@ -4,7 +4,8 @@
 
 Each folder has config.json and model.safetensors (bf16) as transformers saves them, golden.safetensors
 with ids [2, T] and their logits, and golden_tokens.json with prompts and their greedy continuations;
-everything computed in f32 with eager attention. Made with torch 2.15 and transformers 5.23.
+everything computed in f32 with eager attention. Made with torch 2.15 and transformers 5.23; starcoder2
+and seed_oss with 5.24.
 """
 
 import json
@@ -57,6 +58,10 @@ FAMILIES = {
         dict(num_hidden_layers=3, tie_word_embeddings=True, attention_bias=True, embedding_multiplier=1.5,
              attention_multiplier=0.2, residual_multiplier=0.6, logits_scaling=0.7), [(9, 16)],
     ),
+    # Layer norms, and a feed-forward block without a gate. (GGUF files have no windows.)
+    "starcoder2": (dict(num_hidden_layers=2, norm_epsilon=1e-2, use_bias=True), [(9, 16)]),
+    # Biases that only this family can have together: otherwise Volta writes it as qwen2.
+    "seed_oss": (dict(num_hidden_layers=2, head_dim=16, mlp_bias=True), [(9, 16)]),
 }
 
 

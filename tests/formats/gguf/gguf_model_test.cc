@@ -164,6 +164,44 @@ TEST(GgufConfig, Gemma2HasCapsAndAWindowUnlessItSaysOtherwise) {
   EXPECT_EQ(none->window, 0);
 }
 
+// Layer norms have a key of their own for their epsilon, and the feed-forward block has no gate.
+TEST(GgufConfig, Starcoder2HasLayerNorms) {
+  const auto with = [](auto change) {
+    return config_of(
+        [&](Small& s) {
+          auto& list = s.sample.tensors;
+          std::erase_if(list,
+                        [](const auto& tensor) { return tensor.first == "blk.0.ffn_gate.weight"; });
+          for (const char* name : {"output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"}) {
+            list.emplace_back(std::string(name) + ".bias", Shape(8));
+          }
+          list.emplace_back("blk.0.ffn_up.bias", Shape(12));
+          list.emplace_back("blk.0.ffn_down.bias", Shape(8));
+          change(s);
+        },
+        true, "starcoder2");
+  };
+  const auto set_epsilon = [](Small& s) {
+    s.sample.metadata.add_f32("starcoder2.attention.layer_norm_epsilon", 1e-3f);
+  };
+  const auto config = with(set_epsilon);
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->naming, WeightNaming::kStarcoder2);
+  EXPECT_EQ(config->norm, NormKind::kLayer);
+  EXPECT_EQ(config->norm_eps, 1e-3f);
+  EXPECT_EQ(config->ffn_kind, FfnKind::kMlp);
+  EXPECT_EQ(config->activation, Activation::kGeluTanh);
+  EXPECT_TRUE(config->norm_bias && config->ffn_bias);
+  EXPECT_FALSE(config->attention_bias);
+  expect_error(with([](Small&) {}), ErrorCode::kInvalidFile,
+               "starcoder2.attention.layer_norm_epsilon");
+  expect_error(with([&](Small& s) {
+                 set_epsilon(s);
+                 s.size("attention.sliding_window", 4);
+               }),
+               ErrorCode::kUnsupported, "Volta runs starcoder2 without windows");
+}
+
 // llama.cpp does not scale by a number that is missing or 0.
 TEST(GgufConfig, GraniteHasItsNumbers) {
   const auto plain = config_of([](Small&) {}, true, "granite");

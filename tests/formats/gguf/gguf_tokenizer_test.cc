@@ -32,6 +32,30 @@ GgufMetadata lists_of(const GgufFile& file) {
   return metadata;
 }
 
+// The tokenizer.json that a conversion writes means the same tokenizer.
+void expect_same_as_its_json(const GgufFile& file, const Tokenizer& tokenizer) {
+  const std::string text = tokenizer.to_json();
+  const auto read = parse_tokenizer(text, "tokenizer.json", *gguf_tokenizer_config(file));
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ((*read)->kind(), tokenizer.kind());
+  EXPECT_EQ((*read)->vocab_size(), tokenizer.vocab_size());
+  EXPECT_EQ((*read)->end_token(), tokenizer.end_token());
+  EXPECT_EQ((*read)->to_json(), text);
+  std::vector<std::string> texts = test::gguf_goldens()["texts"];
+  texts.emplace_back(" 12345 a\u0301\u4f60\U0001F600  It's\r\n\n ab <tool></s>");
+  texts.push_back(texts.back() + std::string(200, 'a'));
+  for (const std::string& each : texts) {
+    const auto ids = tokenizer.encode_prompt(each);
+    ASSERT_TRUE(ids) << ids.error().message();
+    EXPECT_EQ(*(*read)->encode_prompt(each), *ids) << each;
+    EXPECT_EQ((*read)->decode(*ids), tokenizer.decode(*ids));
+    EXPECT_EQ((*read)->decode_all(*ids), tokenizer.decode_all(*ids));
+    for (const std::int32_t id : *ids) {
+      EXPECT_EQ((*read)->token_bytes(id), tokenizer.token_bytes(id));
+    }
+  }
+}
+
 TEST(GgufTokenizer, SentencePieceGivesItsIds) {
   const auto goldens = test::gguf_goldens();
   const GgufFile file = test::open_gguf(test::gguf_data("llama.gguf"));
@@ -50,6 +74,7 @@ TEST(GgufTokenizer, SentencePieceGivesItsIds) {
   }
   EXPECT_EQ((*tokenizer)->encode_prompt("x")->front(), 1);  // <s>, as usual for this model.
   EXPECT_EQ((*tokenizer)->end_token(), 2);
+  expect_same_as_its_json(file, **tokenizer);
   // What the user defined stays whole.
   const auto tool = (*tokenizer)->encode("<tool>");
   EXPECT_EQ(tool->size(), 1u);
@@ -91,6 +116,26 @@ TEST_P(Split, ByteLevelBpeGivesTheIdsOfOthers) {
   for (std::size_t i = 0; i < goldens["texts"].size(); ++i) {
     const std::string text = goldens["texts"][i];
     EXPECT_EQ(*(*tokenizer)->encode(text), goldens["byte_level"][GetParam()][i].get<Ids>()) << text;
+  }
+}
+
+TEST(GgufTokenizer, EverySplitHasATokenizerJson) {
+  for (const char* pre :
+       {"gpt-2", "phi-2", "mpt", "olmo", "smollm", "starcoder", "refact", "command-r", "llama-bpe",
+        "llama3", "llama-v3", "smaug-bpe", "dbrx", "qwen2", "deepseek-r1-qwen", "tekken"}) {
+    SCOPED_TRACE(pre);
+    GgufSample sample;
+    sample.metadata = lists_of(test::open_gguf(test::gguf_data("qwen2.gguf")));
+    sample.metadata.add_string("tokenizer.ggml.model", "gpt2");
+    sample.metadata.add_string("tokenizer.ggml.pre", pre);
+    sample.metadata.add_u32("tokenizer.ggml.bos_token_id", 1);
+    sample.metadata.add_u32("tokenizer.ggml.eos_token_id", 2);
+    sample.metadata.add_bool("tokenizer.ggml.add_eos_token", true);
+    const auto file = sample.parse();
+    ASSERT_TRUE(file) << file.error().message();
+    const auto tokenizer = gguf_tokenizer(*file);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message();
+    expect_same_as_its_json(*file, **tokenizer);
   }
 }
 
@@ -168,6 +213,7 @@ TEST(GgufTokenizer, MergesFollowTheScores) {
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   EXPECT_EQ(*(*tokenizer)->encode("aab"), (Ids{4, 2}));
   EXPECT_EQ(*(*tokenizer)->encode("ab"), (Ids{3}));
+  expect_same_as_its_json(*few.sample.parse(), **tokenizer);
   // Merges that the file has itself go before scores.
   Few own("llama");
   own.tokens = few.tokens;
@@ -177,6 +223,7 @@ TEST(GgufTokenizer, MergesFollowTheScores) {
   const auto other = own.parse();
   ASSERT_TRUE(other) << other.error().message();
   EXPECT_EQ(*(*other)->encode("aab"), (Ids{1, 3}));
+  expect_same_as_its_json(*own.sample.parse(), **other);
 }
 
 // Runs of one letter can be halved anywhere: a file of a few kilobytes would become millions of
@@ -214,12 +261,21 @@ TEST(GgufTokenizer, DamagedOnesAreRefused) {
   refuse(Few("none"), ErrorCode::kNotFound, "has no tokenizer");
   refuse(Few("bert"), unsupported, "tokenizer.ggml.model 'bert'; Volta knows gpt2");
   refuse(with("gpt2", [](Few& f) { f.tokens.clear(); }), invalid, "is missing or empty");
-  refuse(with("gpt2", [](Few& f) { f.tokens.push_back("a"); }), invalid, "a");
+  refuse(with("gpt2", [](Few& f) { f.tokens.push_back("a"); }), invalid,
+         "tokens 2 and 5 are both 'a'");
+  refuse(with("gpt2", [](Few& f) { f.tokens.emplace_back(5000, 'a'); }), invalid,
+         "token 5 has 5000 bytes; at most 4096 are allowed");
   refuse(with("gpt2",
               [](Few& f) {
                 f.metadata().add_strings("tokenizer.ggml.merges", std::vector<std::string>{"ab"});
               }),
          invalid, "merge 'ab' is not two tokens");
+  refuse(with("gpt2",
+              [](Few& f) {
+                f.metadata().add_strings("tokenizer.ggml.merges",
+                                         std::vector<std::string>{"a b", "a c"});
+              }),
+         invalid, "tokenizer.ggml.merges[1]: token 'c' is not in the vocabulary");
   refuse(with("gpt2", [](Few& f) { f.metadata().add_ints("tokenizer.ggml.token_type", Ids{1}); }),
          invalid, "1 token types for 5 tokens");
   refuse(with("gpt2", [](Few& f) { f.metadata().add_u32("tokenizer.ggml.bos_token_id", 5); }),

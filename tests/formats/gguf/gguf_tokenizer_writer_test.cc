@@ -153,8 +153,8 @@ TEST(TokenizerWriter, SplitsThatHaveNoNameAreNotGuessed) {
   tokenizer["pre_tokenizer"] = {{"type", "Whitespace"}};
   EXPECT_FALSE(complete(tokenizer));
   json qwen = data["tokenizer"];  // NFC is what "qwen2" does.
-  qwen["pre_tokenizer"] = json::parse(
-      *gguf_tokenizer_json(test::open_gguf(test::gguf_data("qwen2.gguf"))))["pre_tokenizer"];
+  const auto qwens = gguf_tokenizer(test::open_gguf(test::gguf_data("qwen2.gguf")));
+  qwen["pre_tokenizer"] = json::parse((*qwens)->to_json())["pre_tokenizer"];
   EXPECT_TRUE(complete(qwen));
 }
 
