@@ -22,10 +22,6 @@ constexpr std::array kAttentionMlpBiases = {
     FamilyBias{"attention_bias", &TransformerConfig::attention_out_bias},
     FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
 constexpr std::array kQkvBiases = {FamilyBias{"", &TransformerConfig::attention_bias, true}};
-constexpr std::array kSeedOssBiases = {
-    FamilyBias{"attention_bias", &TransformerConfig::attention_bias, true},
-    FamilyBias{"attention_out_bias", &TransformerConfig::attention_out_bias},
-    FamilyBias{"mlp_bias", &TransformerConfig::ffn_bias}};
 constexpr std::array kStarcoder2Biases = {
     FamilyBias{"use_bias", &TransformerConfig::attention_bias, true},
     FamilyBias{"use_bias", &TransformerConfig::attention_out_bias, true},
@@ -216,17 +212,6 @@ constexpr std::array kFamilies = {
            .biases = kStarcoder2Biases,
            .windows = {.any = true},
            .naming = WeightNaming::kStarcoder2},
-    Family{.type = "seed_oss",
-           .architecture = "SeedOssForCausalLM",
-           .vocab_size = 155136,
-           .dim = 4096,
-           .ffn = 27648,
-           .layers = 64,
-           .heads = 80,
-           .kv_heads = 8,
-           .head_dim = 128,
-           .context = 524288,
-           .biases = kSeedOssBiases},
 };
 
 // Keys of config.json that change what a model computes and that only some families define. The

@@ -195,12 +195,6 @@ TEST(ModelFamilies, LaterFamiliesHaveTheirOwnDefaults) {
             (std::vector<std::int64_t>{32064, 3072, 8192, 32, 4096}));
   EXPECT_EQ(phi.naming, WeightNaming::kPhi3);
   EXPECT_EQ(phi.window, 0);
-  const TransformerConfig seed = must_parse({{"model_type", "seed_oss"}});
-  EXPECT_EQ((std::vector{seed.vocab_size, seed.dim, seed.ffn, seed.layers, seed.heads,
-                         seed.kv_heads, seed.head_dim, seed.context}),
-            (std::vector<std::int64_t>{155136, 4096, 27648, 64, 80, 8, 128, 524288}));
-  EXPECT_TRUE(seed.attention_bias);
-  EXPECT_FALSE(seed.attention_out_bias || seed.ffn_bias || seed.tied_output);
   const TransformerConfig coder = must_parse({{"model_type", "starcoder2"}});
   EXPECT_EQ((std::vector{coder.vocab_size, coder.dim, coder.ffn, coder.layers, coder.kv_heads,
                          coder.head_dim, coder.context}),
@@ -256,10 +250,6 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   EXPECT_EQ((std::vector{granite.embedding_scale, granite.attention_scale, granite.residual_scale,
                          granite.logit_divisor}),
             (std::vector{12.0f, 0.0156f, 0.22f, 16.0f}));
-  const TransformerConfig seed =
-      must_parse(small("seed_oss", {{"attention_bias", false}, {"attention_out_bias", true}}));
-  EXPECT_FALSE(seed.attention_bias);
-  EXPECT_TRUE(seed.attention_out_bias);
   const TransformerConfig coder = must_parse(
       small("starcoder2", {{"use_bias", false}, {"norm_epsilon", 1e-3}, {"sliding_window", 3}}));
   EXPECT_FALSE(coder.attention_bias || coder.attention_out_bias || coder.ffn_bias);
@@ -356,7 +346,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   refuse("phimoe", json::object(), unsupported,
          "architecture 'phimoe'; Volta runs gpt2, llama, mistral, ministral, qwen2, qwen3, olmo2, "
-         "smollm3, phi3, gemma2, gemma3_text, granite, starcoder2, seed_oss");
+         "smollm3, phi3, gemma2, gemma3_text, granite, starcoder2");
   refuse("gemma3", json::object(), unsupported, "whose model_type is gemma3_text");
   refuse("qwen2", {{"layer_types", {"full_attention"}}}, invalid, "1 types for 4 layers");
   refuse("qwen2", {{"layer_types", json(4, "chunked_attention")}}, unsupported,
@@ -397,7 +387,6 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
          unsupported, "'yarn' in layers with a window");
   refuse("starcoder2", {{"norm_epsilon", 0.0}}, invalid, "norm_eps is 0");
   refuse("starcoder2", {{"use_bias", 1}}, invalid, "use_bias");
-  refuse("seed_oss", {{"attention_out_bias", "yes"}}, invalid, "attention_out_bias");
   refuse("phi3", {{"partial_rotary_factor", 1.5}}, invalid, "partial_rotary_factor is 1.5");
   refuse("phi3", {{"partial_rotary_factor", 0.1}}, invalid, "leaves nothing to rotate");
 }

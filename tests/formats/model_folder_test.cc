@@ -209,7 +209,7 @@ std::vector<Case> cases(bool of_families_only = false) {
   add("unscaled_llama", small_llama(), "volta", [](auto& c) { c.attention_scaled = false; });
   add("partly_rotary", small_llama(), "volta", [](auto& c) { c.rotary_dim = 2; });
   add("layer_norm_rotary", small_llama(), "volta", [](auto& c) { c.norm = NormKind::kLayer; });
-  add("attention_out_bias_only", small_llama(), "seed_oss",
+  add("attention_out_bias_only", small_llama(), "volta",
       [](auto& c) { c.attention_out_bias = true; });
   add_later_families(add);
   return all;

@@ -26,8 +26,7 @@ from safetensors.torch import save_file  # noqa: E402 (transformers brings it al
 TOLERANCE = 1e-4  # Of a row's largest |logit|.
 NEW_TOKENS = 24
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
-            "gemma2", "gemma3_text", "granite", "starcoder2",
-            "seed_oss"]
+            "gemma2", "gemma3_text", "granite", "starcoder2"]
 ROPE_KINDS = ["default", "linear", "dynamic", "llama3", "yarn"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
@@ -127,9 +126,6 @@ def later_options(rng, family, options):
     rope = options["rope_parameters"]
     if family in ("olmo2", "smollm3", "gemma2", "gemma3_text", "granite"):
         options["attention_bias"] = rng.random() < 0.3
-    if family == "seed_oss":
-        options.update(attention_bias=rng.random() < 0.7, attention_out_bias=rng.random() < 0.3)
-        options["head_dim"] = options.get("head_dim") or rng.choice([8, 14])
     if family == "starcoder2":
         options.update(use_bias=rng.random() < 0.7, norm_epsilon=options.pop("rms_norm_eps"))
         options.pop("head_dim", None)
@@ -175,7 +171,7 @@ def llama_options(rng, family, kind):
         options["head_dim"] = rng.choice([4, 8, 14, 20])
     if family in ("llama", "qwen3"):
         options["attention_bias"] = rng.random() < 0.5
-    if family in ("llama", "smollm3", "granite", "seed_oss"):
+    if family in ("llama", "smollm3", "granite"):
         options["mlp_bias"] = rng.random() < 0.5
     later_options(rng, family, options)
     context = longest

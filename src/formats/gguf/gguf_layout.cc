@@ -123,10 +123,6 @@ constexpr std::array kArchitectures = {
                      .norm = NormKind::kLayer,
                      .ffn_kind = FfnKind::kMlp,
                      .windows = false},
-    GgufArchitecture{.name = "seed_oss",
-                     .families = {"seed_oss"},
-                     .windows = false,
-                     .ffn_norm = "post_attention_norm"},
 };
 
 // The numbers of every n-th layer of a model.
@@ -327,9 +323,7 @@ GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view para
     const bool same =
         name.half == Half::kBlock ? within == own : within == fmt::format("{}.{}", half, own);
     if (!same) continue;
-    const bool ffn_norm = name.ours == &WeightNames::ffn_norm;
-    return {fmt::format("blk.{}.{}{}", rest.substr(0, end),
-                        ffn_norm ? architecture.ffn_norm : name.theirs, suffix),
+    return {fmt::format("blk.{}.{}{}", rest.substr(0, end), name.theirs, suffix),
             layout_of(name.role)};
   }
   return {};

@@ -54,8 +54,6 @@ struct GgufArchitecture {
   double local_theta = 0.0;  ///< The usual base in layers with a window; 0: one base for all.
   /// Models with this number of layers scale queries by dim / heads; 0: none do.
   std::int64_t layers_scaled_by_width = 0;
-  /// The tensors of the norm before the feed-forward half.
-  std::string_view ffn_norm = "ffn_norm";
   std::span<const GgufNumber> numbers{};  ///< The keys of numbers that only some models have.
 
   /// The config.query_scalar that GGUF implies for a model.

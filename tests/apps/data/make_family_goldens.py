@@ -5,7 +5,7 @@
 Each folder has config.json and model.safetensors (bf16) as transformers saves them, golden.safetensors
 with ids [2, T] and their logits, and golden_tokens.json with prompts and their greedy continuations;
 everything computed in f32 with eager attention. Made with torch 2.15 and transformers 5.23; starcoder2
-and seed_oss with 5.24.
+with 5.24.
 """
 
 import json
@@ -60,8 +60,6 @@ FAMILIES = {
     ),
     # Layer norms, and a feed-forward block without a gate. (GGUF files have no windows.)
     "starcoder2": (dict(num_hidden_layers=2, norm_epsilon=1e-2, use_bias=True), [(9, 16)]),
-    # Biases that only this family can have together: otherwise Volta writes it as qwen2.
-    "seed_oss": (dict(num_hidden_layers=2, head_dim=16, mlp_bias=True), [(9, 16)]),
 }
 
 

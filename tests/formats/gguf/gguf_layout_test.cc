@@ -18,7 +18,7 @@ GgufPlace place_in(std::string_view name, std::string_view parameter) {
 
 TEST(GgufLayout, EveryParameterHasAPlaceOfItsOwn) {
   for (const std::string_view name : {"gpt2", "llama", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
-                                      "gemma2", "gemma3", "granite", "starcoder2", "seed_oss"}) {
+                                      "gemma2", "gemma3", "granite", "starcoder2"}) {
     TransformerConfig c;
     c.norm_bias = name == "gpt2" || name == "starcoder2";
     c.attention_bias = c.attention_out_bias = c.ffn_bias = true;
@@ -58,8 +58,6 @@ TEST(GgufLayout, NormsAfterAHalfAndPackedMatricesHaveNamesOfTheirOwn) {
   EXPECT_EQ(place_in("smollm3", layer + "self_attn.q_proj.weight").layout,
             GgufLayout::kRotaryPairs);
   EXPECT_EQ(place_in("olmo2", layer + "self_attn.q_proj.weight").layout, GgufLayout::kSame);
-  EXPECT_EQ(place_in("seed_oss", layer + "post_attention_layernorm.weight").name,
-            "blk.3.post_attention_norm.weight");
   EXPECT_EQ(place_in("starcoder2", layer + "mlp.c_fc.bias").name, "blk.3.ffn_up.bias");
   EXPECT_EQ(place_in("starcoder2", layer + "mlp.c_proj.weight").name, "blk.3.ffn_down.weight");
   EXPECT_EQ(place_in("starcoder2", layer + "input_layernorm.bias").name, "blk.3.attn_norm.bias");
@@ -69,7 +67,7 @@ TEST(GgufLayout, NormsAfterAHalfAndPackedMatricesHaveNamesOfTheirOwn) {
 TEST(GgufArchitecture, OthersAreNamed) {
   test::expect_error(find_gguf_architecture("mamba"), ErrorCode::kUnsupported,
                      "architecture 'mamba'; Volta runs gpt2, llama, qwen2, qwen3, olmo2, smollm3, "
-                     "phi3, gemma2, gemma3, granite, starcoder2, seed_oss");
+                     "phi3, gemma2, gemma3, granite, starcoder2");
 }
 
 TEST(GgufLayout, RowsAndAxesMoveWhereTheArchitectureSaysSo) {
