@@ -155,8 +155,9 @@ class Session {
 };
 
 /// Writes one line to standard error when matrix products in `dtype` can be slower than in f32 on
-/// the session's device. The line gives the reason.
-void note_slow_products(const Session& session, DType dtype);
+/// the session's device. The line gives the reason. `decodes`: whether the command generates
+/// tokens.
+void note_slow_products(const Session& session, DType dtype, bool decodes = true);
 
 /// Reads all of standard input. kInvalidArgument when it has more than `max_bytes`; kInterrupted.
 Result<std::string> read_standard_input(std::int64_t max_bytes);

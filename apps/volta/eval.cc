@@ -166,7 +166,7 @@ Status evaluate(const Globals& globals, const EvalOptions& options) {
                 fmt::format("--data {}: eval reads text; token ids are for train", path));
   }
   VOLTA_TRY(const Session session, Session::create(globals));
-  note_slow_products(session, dtype);
+  note_slow_products(session, dtype, false);
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const Windows windows, windows_of(options, config));

@@ -47,7 +47,7 @@ Status logits(const Globals& globals, const LogitsOptions& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  note_slow_products(session, dtype);
+  note_slow_products(session, dtype, false);
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));

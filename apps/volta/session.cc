@@ -344,8 +344,9 @@ Status print(std::string_view text) {
 void write_raw_output() { g_raw_output = true; }
 bool output_pipe_closed() { return g_output_pipe_closed; }
 
-void note_slow_products(const Session& session, DType dtype) {
-  const std::string drawback = session.device()->compute_drawback(dtype, Rounding::kProducts);
+void note_slow_products(const Session& session, DType dtype, bool decodes) {
+  const std::string drawback =
+      session.device()->compute_drawback(dtype, Rounding::kProducts, decodes);
   if (drawback.empty()) return;
   note(
       fmt::format("volta: --dtype {} can be slower than f32 here: {}; --weights bf16 halves the "

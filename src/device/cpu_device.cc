@@ -228,7 +228,7 @@ constexpr int kManyThreads = 8;
 
 // In the time of an f32 multiply-add, VDPBF16PS does twice the work on Zen 5, and half of it on
 // Sapphire Rapids, where only VOLTA_SIMD can select it.
-std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
+std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding, bool decodes) const {
   if (dtype == DType::kF32) return {};
   const cpu::Multiplier multiplier = cpu::multiplier(dtype, dtype, simd_);
   if (multiplier == cpu::Multiplier::kFma) {
@@ -239,8 +239,8 @@ std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
     return "this CPU's bf16 dot product is not known to be faster than its f32 multiply-add";
   }
   if (rounding == Rounding::kProducts) {
-    const bool many = multiplier == cpu::Multiplier::kAmx && threads() >= kManyThreads;
-    return many ? "with many threads, decoding one sequence may be slower than in f32" : "";
+    const bool slow = decodes && multiplier == cpu::Multiplier::kAmx && threads() >= kManyThreads;
+    return slow ? "with many threads, decoding one sequence may be slower than in f32" : "";
   }
   return "all ops but matrix products convert activations to f32 and back on a CPU";
 }

@@ -65,7 +65,7 @@ class CpuDevice final : public Device {
   /// Products in bf16 pay off on CPUs that multiply bf16 faster than f32: with AMX, and with AMD's
   /// AVX512_BF16. Activations in 16 bits never pay off, because other ops convert them to f32 and
   /// back.
-  std::string compute_drawback(DType dtype, Rounding rounding) const override;
+  std::string compute_drawback(DType dtype, Rounding rounding, bool decodes) const override;
   /// For a MatMul: how it sums over K, and its result type if that is not f32. Empty for other ops.
   std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override;
 

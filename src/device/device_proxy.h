@@ -36,8 +36,8 @@ class DeviceProxy : public Device {
                               const TensorSpec& spec) const override {
     return inner_->preferred_encoding(op, input, spec);
   }
-  std::string compute_drawback(DType dtype, Rounding rounding) const override {
-    return inner_->compute_drawback(dtype, rounding);
+  std::string compute_drawback(DType dtype, Rounding rounding, bool decodes) const override {
+    return inner_->compute_drawback(dtype, rounding, decodes);
   }
   InferenceChoices inference_choices(DType dtype) const override {
     return inner_->inference_choices(dtype);

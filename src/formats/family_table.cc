@@ -266,14 +266,17 @@ Status check_owner(const JsonRef& root, std::string_view type, std::string_view 
   const JsonValue* value = root.node().find(key);
   if (value == nullptr || value->is_null() || value->leaf_text() == neutral) return {};
   if (std::ranges::find(owners, type) != owners.end()) return {};
+  if (owners.empty()) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: '{}' is a key of families that Volta does not run, not of '{}'; "
+                            "if it is there by mistake, remove it",
+                            root.path(), key, type));
+  }
   return fail(ErrorCode::kInvalidFile,
               fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
                           "families: set model_type to the one that the weights belong to, or "
                           "remove the key",
-                          root.path(), key,
-                          owners.empty() ? "families that Volta does not run"
-                                         : fmt::format("{}", fmt::join(owners, " and ")),
-                          type));
+                          root.path(), key, fmt::join(owners, " and "), type));
 }
 
 // The families whose row lists a number under this key.

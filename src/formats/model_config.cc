@@ -79,9 +79,10 @@ bool same_list(const JsonValue& a, const JsonValue& b) {
 }
 
 // Keys that do not describe the architecture and that other tools often set.
-constexpr std::array<std::string_view, 10> kFreeConfigKeys = {
-    "architectures", "dtype",      "torch_dtype", "bos_token_id",      "eos_token_id",
-    "attn_pdrop",    "embd_pdrop", "resid_pdrop", "initializer_range", "volta"};
+constexpr std::array<std::string_view, 11> kFreeConfigKeys = {
+    "architectures", "dtype",      "torch_dtype", "bos_token_id", "eos_token_id",
+    "pad_token_id",  "attn_pdrop", "embd_pdrop",  "resid_pdrop",  "initializer_range",
+    "volta"};
 
 // A config.json written by Volta describes its architecture twice: in Volta's own keys and in the
 // family's. If a tool changed one of them, neither can be trusted. `wanted` is the config.json that
@@ -104,6 +105,11 @@ Status check_agreement(const JsonValue& found, const JsonValue& wanted, const st
     if (std::ranges::find(kFreeConfigKeys, key) != kFreeConfigKeys.end()) continue;
     const JsonValue* other = found.find(key);
     if (other == nullptr || other->is_null()) continue;
+    // An earlier version may have had no family for this model.
+    if (path.empty() && key == "model_type" && other->if_string() != nullptr &&
+        *other->if_string() == "volta") {
+      continue;
+    }
     VOLTA_TRY(
         check_agreement(*other, value, path.empty() ? key : fmt::format("{}.{}", path, key), name));
   }
@@ -301,6 +307,8 @@ std::string model_config_json(const TransformerConfig& config, DType weights) {
       .null()
       .key("eos_token_id")
       .null();
+  // transformers refuses a padding token beyond the vocabulary, as some families' default is.
+  json.key("pad_token_id").null();
   write_family(json, config, type);
   write_config_fields(json.key("volta"), config);
   json.end_object();

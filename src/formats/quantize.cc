@@ -176,7 +176,7 @@ Result<std::vector<QuantizedTensor>> quantize_model(const ModelSource& source,
                                                     bool replace) {
   const std::string& from = source.path();
   if (source.gguf() != nullptr) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no folder", from));
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a folder", from));
   }
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(check_source_stays(from, to));

@@ -53,8 +53,12 @@ class Backend {
   virtual Encoding preferred_encoding(const Op& op, std::size_t input,
                                       const TensorSpec& spec) const = 0;
   /// The reason why computing in `dtype` can be slower on this device than computing in f32, as
-  /// text to follow a colon: "this CPU ...". Empty if `dtype` is not slower.
-  virtual std::string compute_drawback(DType /*dtype*/, Rounding /*rounding*/) const { return {}; }
+  /// text to follow a colon: "this CPU ...". Empty if `dtype` is not slower. `decodes`: whether
+  /// sequences are continued token by token, too, and not only read.
+  virtual std::string compute_drawback(DType /*dtype*/, Rounding /*rounding*/,
+                                       bool /*decodes*/) const {
+    return {};
+  }
   /// How models that compute in `dtype` run best.
   virtual InferenceChoices inference_choices(DType /*dtype*/) const { return {}; }
   /// Rewrites an optimised graph for this device, before it is planned: it may use other ops with

@@ -190,12 +190,12 @@ void describe(const RunSetup& setup, const Say& say) {
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
         fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
-                    "rate never reaches {}; try --warmup {}, a tenth of the run",
+                    "rate never reaches {}; try --warmup {}",
                     schedule.warmup, schedule.steps, schedule.lr, schedule.steps / 10));
   }
   const DType compute = setup.options.trainer.compute_dtype;
   const std::string drawback =
-      setup.trainer->model().device()->compute_drawback(compute, Rounding::kActivations);
+      setup.trainer->model().device()->compute_drawback(compute, Rounding::kActivations, false);
   if (!drawback.empty()) {
     say(LogLevel::kWarning, fmt::format("training in {} can be slower than in f32 here: {}",
                                         dtype_name(compute), drawback));

@@ -191,6 +191,7 @@ Status shuffle_rows(RunSetup& setup, std::shared_ptr<const LabelledRows> rows) {
 
 // What to do about conversations that do not fit into the rows.
 std::string advice_on_length(const PackedChats& packed, const RunOptions& options) {
+  if (packed.longest <= options.trainer.time) return "see whether they have answers";
   // A fresh model gets the context that is given; any other has its own.
   const std::int64_t most = options.init.empty() ? packed.longest : options.model.context;
   if (most <= options.trainer.time) {

@@ -230,19 +230,20 @@ TEST(CpuDevice, SaysWhereSixteenBitsCanBeSlower) {
   for (const cpu::Simd simd : test::simds()) {
     const auto device = test::cpu(1, simd);
     for (const Rounding rounding : {Rounding::kProducts, Rounding::kActivations}) {
-      EXPECT_EQ(device->compute_drawback(DType::kF32, rounding), "");
-      EXPECT_EQ(device->compute_drawback(DType::kF16, rounding),
+      EXPECT_EQ(device->compute_drawback(DType::kF32, rounding, true), "");
+      EXPECT_EQ(device->compute_drawback(DType::kF16, rounding, true),
                 fmt::format("this CPU's {} kernels convert f16 to f32 and multiply that",
                             cpu::simd_name(simd)));
     }
-    EXPECT_NE(device->compute_drawback(DType::kBF16, Rounding::kActivations), "");
+    EXPECT_NE(device->compute_drawback(DType::kBF16, Rounding::kActivations, false), "");
     if (simd == cpu::Simd::kAmx) {
-      EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts), "");
-      EXPECT_EQ(test::cpu(8, simd)->compute_drawback(DType::kBF16, Rounding::kProducts),
+      EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts, true), "");
+      EXPECT_EQ(test::cpu(8, simd)->compute_drawback(DType::kBF16, Rounding::kProducts, true),
                 "with many threads, decoding one sequence may be slower than in f32");
+      EXPECT_EQ(test::cpu(8, simd)->compute_drawback(DType::kBF16, Rounding::kProducts, false), "");
     }
     if (simd >= cpu::Simd::kAvx512Bf16) continue;
-    EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts),
+    EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts, true),
               fmt::format("this CPU's {} kernels convert bf16 to f32 and multiply that",
                           cpu::simd_name(simd)));
   }

@@ -277,6 +277,8 @@ TEST(ModelConfig, FamilyKeysThatContradictVoltasOwnAreRefused) {
                "vocab_size is -1");
   expect_error(changed(small(), R"("model_type": "gpt2")", R"("model_type": "foo")"), code,
                "model_type is foo, but the keys under 'volta' amount to gpt2");
+  // As an earlier version wrote it, which had no family for the model.
+  EXPECT_TRUE(changed(small(), R"("model_type": "gpt2")", R"("model_type": "volta")"));
   expect_error(
       changed(small(), R"("tie_word_embeddings": true)", R"("tie_word_embeddings": false)"), code,
       "tie_word_embeddings is false");

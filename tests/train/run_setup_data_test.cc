@@ -1,4 +1,4 @@
-// What a run takes from its data when nobody says: the length of sequences.
+// What a run takes from its data when no option gives it: the length of sequences.
 #include "base/file.h"
 #include "formats/model_folder.h"
 #include "support/shared_data.h"

@@ -180,7 +180,7 @@ TEST_F(RunSetupTest, AWarmUpLongerThanTheRunIsSaid) {
   o.trainer.schedule.warmup = 20;
   ASSERT_TRUE(train(o));
   EXPECT_THAT(messages_, HasSubstr("the warm-up of 20 steps is as long as the run of 20"));
-  EXPECT_THAT(messages_, HasSubstr("; try --warmup 2, a tenth of the run"));
+  EXPECT_THAT(messages_, HasSubstr("; try --warmup 2"));
 }
 
 TEST_F(RunSetupTest, TheWarmUpOfAPresetIsShortenedToATenth) {

@@ -268,7 +268,8 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
 Status gguf_to_folder(const ModelSource& source, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
   if (source.gguf() == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no .gguf file", source.path()));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is not a .gguf file", source.path()));
   }
   const GgufFile& file = *source.gguf();
   VOLTA_TRY(check_source_stays(source.path(), directory));
@@ -283,7 +284,7 @@ Result<bool> folder_to_gguf(const ModelSource& source, const std::string& gguf,
                             std::optional<GgmlType> wanted, bool replace,
                             ConvertProgress progress) {
   if (source.gguf() != nullptr) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no folder", source.path()));
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a folder", source.path()));
   }
   if (path_exists(gguf) && !replace) {
     return fail(

@@ -216,8 +216,8 @@ Result<std::vector<tokenizers::BpeMerge>> derive_merges(const TokenLists& lists,
       if (found.size() == most) {
         return fail(ErrorCode::kInvalidFile,
                     fmt::format("the pieces of tokenizer.ggml.tokens can be put together in more "
-                                "than {} ways each",
-                                most / lists.tokens.size()));
+                                "than {} ways",
+                                most));
       }
       found.push_back({scores[token], characters(left), characters(right), token, {left, right}});
     }

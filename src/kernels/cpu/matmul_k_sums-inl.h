@@ -40,6 +40,8 @@ inline constexpr std::int32_t kSixBitMasks[] = {0x03030303, 0x0C0C0C0C, 0x303030
 
 /// Adds 16 steps of Q6_K to the sums: four groups of four steps, stored as three words per column.
 /// A byte of word i holds the 6 bits of group i; its upper two bits hold two bits of group 3.
+// SAFETY: as k_tile(): the caller owns Rows rows of a and Panels whole panels of b, whose words are
+// bytes that may be read as vectors of integers.
 template <bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
                             const std::uint8_t* HWY_RESTRICT b,

@@ -242,7 +242,7 @@ TEST(GgufTokenizer, PiecesWithTooManyHalvesAreRefused) {
   const auto good = runs(30);
   ASSERT_TRUE(good) << good.error().message();
   EXPECT_EQ((*good)->encode(std::string(30, 'a'))->size(), 1u);
-  expect_error(runs(60), ErrorCode::kInvalidFile, "in more than 16 ways each");
+  expect_error(runs(60), ErrorCode::kInvalidFile, "can be put together in more than ");
 }
 
 TEST(GgufTokenizer, DamagedOnesAreRefused) {
