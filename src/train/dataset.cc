@@ -262,6 +262,12 @@ Status check_lengths(const Dataset& data, std::int64_t time) {
                             "least {}. Use a longer text or a shorter context (--context)",
                             data.path, train, data.tokens, time, time + 1));
   }
+  if (validation > 0 && validation <= time && data.validation_file) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: it has {} tokens to validate with; a context of {} needs at least "
+                            "{}. Use a longer text or a shorter context (--context)",
+                            data.validation_file->path, validation, time, time + 1));
+  }
   if (validation > 0 && validation <= time) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} of its {} tokens are for validation; a context of {} needs at "

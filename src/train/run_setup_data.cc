@@ -197,23 +197,26 @@ std::string advice_on_length(const PackedChats& packed, const RunOptions& option
   if (most <= options.trainer.time) {
     return "the model's context is no longer, so divide these conversations";
   }
-  if (most < packed.longest) return fmt::format("try --context {}, the model's own", most);
+  if (most < packed.longest) {
+    return fmt::format("try --context {}, the model's own, and divide what is longer", most);
+  }
   return fmt::format("try --context {}, into which the longest one fits", packed.longest);
 }
 
-// Reports what does not fit into the rows.
-void report_lengths(const PackedChats& packed, const RunOptions& options, const Say& say) {
+// Reports what does not fit into the rows. `of` begins each line: whose conversations these are.
+void report_lengths(const PackedChats& packed, std::string_view of, const RunOptions& options,
+                    const Say& say) {
   const std::string most = counted(options.trainer.time, "token");
   const std::string advice = advice_on_length(packed, options);
   if (packed.cut > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} of {} {} longer than {}: ends of answers are cut off; {}", packed.cut,
+        fmt::format("{}{} of {} {} longer than {}: ends of answers are cut off; {}", of, packed.cut,
                     counted(packed.conversations + packed.left_out, "conversation"),
                     packed.cut == 1 ? "is" : "are", most, advice));
   }
   if (packed.left_out > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} left out: no answer begins within {}; {}",
+        fmt::format("{}{} left out: no answer begins within {}; {}", of,
                     packed.left_out == 1 ? "1 conversation is"
                                          : fmt::format("{} conversations are", packed.left_out),
                     most, advice));
@@ -224,7 +227,7 @@ Status open_chat_batches(RunSetup& setup, const Say& say) {
   RunOptions& options = setup.options;
   const std::int64_t time = options.trainer.time;
   PackedChats packed = pack_chats(setup.data.chats, time, options.packing, options.seed);
-  report_lengths(packed, options, say);
+  report_lengths(packed, "", options, say);
   if (packed.rows.count == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: no conversation has an answer within {} tokens; {}",
@@ -232,7 +235,12 @@ Status open_chat_batches(RunSetup& setup, const Say& say) {
   }
   PackedChats validation =
       pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
-  report_lengths(validation, options, say);
+  if (!options.val_data.empty() && validation.rows.count == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no conversation has an answer within {} tokens; {}",
+                            options.val_data, time, advice_on_length(validation, options)));
+  }
+  report_lengths(validation, "to validate with: ", options, say);
   say(LogLevel::kInfo,
       fmt::format("conversations: {} to train on, with {} of answers in {} of {}; {} to validate "
                   "with",

@@ -155,6 +155,14 @@ TEST_F(ChatRun, OneConversationIsOne) {
   EXPECT_THAT(messages_, HasSubstr("1 of 2 conversations is longer than 96 tokens: ends of "
                                    "answers are cut off; try --context 128, the model's own"));
   EXPECT_THAT(messages_, HasSubstr("1 conversation is left out: no answer begins within 96"));
+  // Where none of a file to validate with fits, the run would be without validation.
+  const std::string unfit = dir_.file("unfit.jsonl");
+  test::put_file(unfit, R"({"prompt": ")" + words + R"(", "completion": "me"})");
+  RunOptions unvalidated = o;
+  unvalidated.val_data = unfit;
+  unvalidated.out = dir_.file("unvalidated");
+  expect_error(train(unvalidated), ErrorCode::kInvalidArgument,
+               unfit + ": no conversation has an answer within 96 tokens");
   EXPECT_THAT(messages_, HasSubstr("tokens of answers in 1 row of 96; "));
   // No advice that cannot be followed.
   messages_.clear();

@@ -133,6 +133,11 @@ TEST_F(DatasetTest, BothPartsMustHoldAWindow) {
                "90 of its 100 tokens are for training; a context of 90 needs at least 91");
   VOLTA_ASSERT_OK(const Dataset whole, load_text(path_, "byte", nullptr, 0.0));
   VOLTA_ASSERT_STATUS(check_lengths(whole, 99));
+  // Validation data of its own has a file of its own to blame.
+  Dataset two = data;
+  two.validation_file = DataOrigin{.path = "val.txt", .bytes = 10, .xxh3 = {}};
+  expect_error(check_lengths(two, 10), ErrorCode::kInvalidArgument,
+               "val.txt: it has 10 tokens to validate with; a context of 10 needs at least 11");
 }
 
 TEST_F(DatasetTest, AHeldOutTextIsAllOfItOrTheValidationPart) {

@@ -108,6 +108,35 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   return read_gguf_rope(file, architecture, c);
 }
 
+// Keys that would change what the model computes, with the values that change nothing. An
+// architecture that has a number under such a key reads it.
+struct ChangingKey {
+  std::string_view name;
+  double neutral;
+};
+constexpr std::array kChangingKeys = {
+    ChangingKey{"attention.clamp_kqv", 0.0}, ChangingKey{"attention.max_alibi_bias", 0.0},
+    ChangingKey{"attn_logit_softcapping", 0.0}, ChangingKey{"final_logit_softcapping", 0.0},
+    ChangingKey{"logit_scale", 1.0}};
+
+Status refuse_changing_keys(const GgufFile& file, const Keys& keys,
+                            const GgufArchitecture& architecture) {
+  for (const ChangingKey& key : kChangingKeys) {
+    if (std::ranges::find(architecture.numbers, key.name, &GgufNumber::key) !=
+        architecture.numbers.end()) {
+      continue;
+    }
+    VOLTA_TRY(const double value, keys.number_or(key.name, key.neutral));
+    if (value == 0.0 || value == key.neutral) continue;
+    return unsupported(file, fmt::format("{} is {}: Volta runs {} without it", keys.name(key.name),
+                                         value, architecture.name));
+  }
+  VOLTA_TRY(const bool parallel, file.get_bool_or(keys.name("use_parallel_residual"), false));
+  if (!parallel) return {};
+  return unsupported(file, fmt::format("{} is true: Volta runs {} without parallel residuals",
+                                       keys.name("use_parallel_residual"), architecture.name));
+}
+
 Status read_numbers(const Keys& keys, const GgufArchitecture& architecture, TransformerConfig& c) {
   for (const GgufNumber& number : architecture.numbers) {
     VOLTA_TRY(const double value, keys.number_or(number.key, static_cast<double>(number.missing)));
@@ -142,6 +171,7 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
   }
   c.window = static_cast<std::int32_t>(window);
   architecture.set_implied(c);
+  VOLTA_TRY(refuse_changing_keys(file, keys, architecture));
   VOLTA_TRY(read_numbers(keys, architecture, c));
   return read_rope(file, keys, architecture, c);
 }

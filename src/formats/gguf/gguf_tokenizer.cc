@@ -147,6 +147,7 @@ Status set_roles(const GgufFile& file, const tokenizers::Vocabulary& vocabulary,
 
 // Reads the list of merges, "a b".
 Result<std::vector<tokenizers::BpeMerge>> read_merges(const GgufFile& file) {
+  if (file.find(kMerges) == nullptr) return damaged(file, fmt::format("{} is missing", kMerges));
   VOLTA_TRY(const auto lines, file.get_strings(kMerges));
   std::vector<tokenizers::BpeMerge> merges;
   merges.reserve(lines.size());

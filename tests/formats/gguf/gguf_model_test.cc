@@ -247,6 +247,17 @@ TEST(GgufConfig, WhatCannotRunIsRefused) {
   EXPECT_TRUE(config_of(unrotated, true, "llama"));
   expect_error(config_of([](Small& s) { s.size("expert_count", 8); }), unsupported,
                "a mixture of 8 experts");
+  for (const std::string key : {"attention.clamp_kqv", "attention.max_alibi_bias",
+                                "attn_logit_softcapping", "logit_scale"}) {
+    const auto with = [&](float value) {
+      return config_of([&](Small& s) { s.sample.metadata.add_f32("llama." + key, value); });
+    };
+    expect_error(with(0.5f), unsupported, "llama." + key + " is 0.5: Volta runs llama without it");
+    EXPECT_TRUE(with(0.0f));
+  }
+  expect_error(
+      config_of([](Small& s) { s.sample.metadata.add_bool("llama.use_parallel_residual", true); }),
+      unsupported, "without parallel residuals");
   expect_error(config_of([](Small& s) { s.size("attention.value_length", 2); }), unsupported,
                "different lengths");
   expect_error(config_of([](Small& s) { s.size("attention.head_count_kv", 0); }), invalid,

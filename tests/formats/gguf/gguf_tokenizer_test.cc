@@ -182,6 +182,7 @@ TEST(GgufTokenizer, WithoutASplitTheArchitectureDecides) {
   for (const auto& [architecture, known] :
        {std::pair{"gpt2", true}, std::pair{"qwen3", true}, std::pair{"llama", false}}) {
     Few few;
+    few.metadata().add_strings("tokenizer.ggml.merges", std::vector<std::string>{});
     few.metadata().add_string("general.architecture", architecture);
     const auto tokenizer = few.parse();
     EXPECT_EQ(tokenizer.has_value(), known) << architecture;
@@ -194,6 +195,7 @@ TEST(GgufTokenizer, WithoutASplitTheArchitectureDecides) {
 
 TEST(GgufTokenizer, UnusedTokensAreNone) {
   Few few;
+  few.metadata().add_strings("tokenizer.ggml.merges", std::vector<std::string>{});
   few.tokens.push_back("[PAD5]");
   few.metadata().add_string("tokenizer.ggml.pre", "gpt-2");
   few.metadata().add_ints("tokenizer.ggml.token_type", Ids{3, 3, 1, 1, 1, 5});
@@ -270,6 +272,7 @@ TEST(GgufTokenizer, DamagedOnesAreRefused) {
                 f.metadata().add_strings("tokenizer.ggml.merges", std::vector<std::string>{"ab"});
               }),
          invalid, "merge 'ab' is not two tokens");
+  refuse(with("gpt2", [](Few&) {}), invalid, "tokenizer.ggml.merges is missing");
   refuse(with("gpt2",
               [](Few& f) {
                 f.metadata().add_strings("tokenizer.ggml.merges",
