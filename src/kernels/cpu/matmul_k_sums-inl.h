@@ -1,6 +1,7 @@
 // The integer sums of one sub-block of Q4_K, Q5_K or Q6_K: what unpacks its integers from a panel
 // and multiplies them by those of a tile's rows (kernels/cpu/quant.h describes the layout of
-// panels). Knows no scales of a sub-block. Compiled once per instruction set (see simd.h).
+// panels). The scales of sub-blocks are not used here. Compiled once per instruction set (see
+// simd.h).
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_K_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)

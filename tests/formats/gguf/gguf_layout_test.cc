@@ -124,7 +124,7 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
                "with --position rotary --norm rms --ffn-kind gated --activation silu");
 }
 
-// Each option that an architecture lacks is named, with the value that it needs.
+// The message names each option that the architecture cannot express, and the value that it needs.
 TEST(GgufArchitecture, OptionsThatItLacksAreNamed) {
   using test::expect_error;
   const auto unsupported = ErrorCode::kUnsupported;
