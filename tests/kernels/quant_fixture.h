@@ -81,7 +81,8 @@ inline std::vector<float> multiply(const QuantCase& c, const std::vector<float>&
   const std::int64_t bytes = cpu::matmul_quant_workspace(problem);
   std::vector<Line> workspace(static_cast<std::size_t>(bytes / 64 + 1));
   for (Line& line : workspace) std::fill_n(line.bytes, 64, std::byte{0xFF});
-  cpu::matmul_quant(c.op, problem, operands, {simd, &pool, nullptr}, workspace[0].bytes);
+  cpu::matmul_quant(c.op, problem, cpu::plan_matmul_quant(problem, simd, workspace[0].bytes),
+                    operands, {simd, &pool, nullptr});
   EXPECT_EQ(workspace.back().bytes[0], std::byte{0xFF}) << "wrote past the workspace";
   return out.values();
 }

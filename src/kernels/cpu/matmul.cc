@@ -53,7 +53,9 @@ PreparedMatMul prepare(const MatMul& op, const Args& args, const Context& contex
     operands.narrow_c = args.outputs[0].data;
   }
   matmul.workspace = args.workspace.data();
-  if (!problem.b_encoding.quantized()) {
+  if (problem.b_encoding.quantized()) {
+    matmul.quant = plan_matmul_quant(problem, context.simd, matmul.workspace);
+  } else {
     plan = plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);
   }
   return matmul;
@@ -64,7 +66,7 @@ void run(const PreparedMatMul& matmul, const Context& context) noexcept {
   const MatMulProblem& problem = plan.problem;
   if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return;
   if (problem.b_encoding.quantized()) {
-    matmul_quant(plan.op, problem, matmul.operands, context, matmul.workspace);
+    matmul_quant(plan.op, problem, matmul.quant, matmul.operands, context);
     return;
   }
   // SAFETY: the workspace holds workspace_bytes(), which is parts * region_floats floats, and is

@@ -5,13 +5,14 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_loops.h"
 #include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_quant.h"
 
 namespace volta::cpu {
 
-/// A MatMul with its addresses, its problem and (with a b of floats) its plan, which includes the
-/// tuned parameters.
+/// A MatMul with its addresses, its problem and its plan, which includes the tuned parameters.
 struct PreparedMatMul {
-  MatMulPlan plan;  ///< With a b of small integers only `op` and `problem` are set.
+  MatMulPlan plan;        ///< With a b of small integers only `op` and `problem` are set.
+  MatMulQuantPlan quant;  ///< For a b of small integers.
   MatMulOperands operands;
   std::byte* workspace = nullptr;
 };

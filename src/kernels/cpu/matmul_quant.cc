@@ -45,10 +45,8 @@ inline constexpr std::int64_t kFewestAmxRows = 16;
 struct QuantWork {
   const MatMul& op;
   const MatMulProblem& problem;
+  const MatMulQuantPlan& plan;
   const MatMulOperands& operands;
-  QuantRows a;
-  bool vnni;
-  bool amx;  ///< By the tiles of matmul_quant_amx-inl.h.
 };
 
 }  // namespace volta::cpu
@@ -78,7 +76,7 @@ struct QuantSlice {
 
 /// The most rows of a tile.
 int most_rows(const QuantWork& w) {
-  return w.amx ? 2 * kTileRows : most_quant_rows(w.problem.b_encoding.quant, w.vnni);
+  return w.plan.amx ? 2 * kTileRows : most_quant_rows(w.problem.b_encoding.quant, w.plan.vnni);
 }
 
 /// A tile, and the panels that it multiplies.
@@ -90,9 +88,9 @@ struct ChosenTile {
 ChosenTile choose_tile(const QuantWork& w, std::int64_t rows, std::int64_t panels) {
   const Quant quant = w.problem.b_encoding.quant;
 #if HWY_TARGET == HWY_AVX3
-  if (w.amx) return {&multiply_int8_panel, 1};
+  if (w.plan.amx) return {&multiply_int8_panel, 1};
 #endif
-  const auto& kernels = quant_tiles(quant, w.vnni)[static_cast<std::size_t>(rows)];
+  const auto& kernels = quant_tiles(quant, w.plan.vnni)[static_cast<std::size_t>(rows)];
   std::int64_t taken = std::min<std::int64_t>(kQuantPanels, panels);
   while (kernels[static_cast<std::size_t>(taken)] == nullptr) --taken;
   return {kernels[static_cast<std::size_t>(taken)], taken};
@@ -106,7 +104,7 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
   const bool finish = w.operands.bias != nullptr || w.operands.residual != nullptr ||
                       w.op.activation != Activation::kNone;
   QuantTile t{};
-  t.a = w.a.from(row);
+  t.a = w.plan.rows.from(row);
   unsigned rests = 0;
   for (std::int64_t i = 0; i < rows * t.a.blocks; ++i) rests |= t.a.rests[i];
   t.rests = rests != 0;
@@ -153,8 +151,9 @@ void multiply_panels(const QuantWork& w, std::int64_t begin, std::int64_t end) {
                     b + std::min(end, last + slice) * panel_bytes};
     for (std::int64_t i = 0; i < tiles; ++i) {
       // With AMX all tiles but the last are full. Otherwise they are about equally high.
-      const std::int64_t row = w.amx ? i * most : part_begin(p.m, tiles, i);
-      const std::int64_t next = w.amx ? std::min(p.m, row + most) : part_begin(p.m, tiles, i + 1);
+      const std::int64_t row = w.plan.amx ? i * most : part_begin(p.m, tiles, i);
+      const std::int64_t next =
+          w.plan.amx ? std::min(p.m, row + most) : part_begin(p.m, tiles, i + 1);
       multiply_rows(w, tiles, row, next - row, registers, part);
     }
   }
@@ -170,13 +169,16 @@ std::int64_t matmul_quant_workspace(const MatMulProblem& p) {
   return quant_rows_bytes(p.b_encoding, p.m, p.k);
 }
 
-void matmul_quant(const MatMul& op, const MatMulProblem& p, const MatMulOperands& operands,
-                  const Context& context, std::byte* workspace) {
+MatMulQuantPlan plan_matmul_quant(const MatMulProblem& p, Simd simd, std::byte* workspace) {
   const bool amx =
-      context.simd == Simd::kAmx && p.b_encoding.quant == Quant::kInt8 && p.m >= kFewestAmxRows;
-  const QuantRows rows = place_quant_rows(p.b_encoding, p.m, p.k, amx, workspace);
-  quantize_rows(context, p.b_encoding, p.a_type, operands.a, p.m, p.k, rows);
-  const QuantWork work{op, p, operands, rows, has_vnni(context.simd), amx};
+      simd == Simd::kAmx && p.b_encoding.quant == Quant::kInt8 && p.m >= kFewestAmxRows;
+  return {place_quant_rows(p.b_encoding, p.m, p.k, amx, workspace), has_vnni(simd), amx};
+}
+
+void matmul_quant(const MatMul& op, const MatMulProblem& p, const MatMulQuantPlan& plan,
+                  const MatMulOperands& operands, const Context& context) {
+  quantize_rows(context, p.b_encoding, p.a_type, operands.a, p.m, p.k, plan.rows);
+  const QuantWork work{op, p, plan, operands};
   const std::int64_t panels = ceil_div(p.n, p.b_encoding.width);
   split_rows(context, panels, ceil_div(p.m, 4) * p.k * p.b_encoding.width / 4,
              [&](std::int64_t begin, std::int64_t end) {
