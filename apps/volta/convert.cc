@@ -12,6 +12,7 @@
 #include "command.h"
 #include "formats/gguf/gguf_convert.h"
 #include "formats/gguf/gguf_file.h"
+#include "formats/gguf/gguf_name.h"
 #include "formats/model_source.h"
 #include "progress.h"
 #include "train/open_model.h"
@@ -89,7 +90,7 @@ Status convert(const Globals& globals, const ConvertOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
   VOLTA_TRY(refuse_unused(globals, "--weights"));
-  const bool from = is_gguf_path(options.in), to = options.out.ends_with(".gguf");
+  const bool from = is_gguf_path(options.in), to = has_gguf_name(options.out);
   if (from == to) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' to '{}': one of them must be a .gguf file, the other a folder",

@@ -13,6 +13,7 @@
 #include "command.h"
 #include "formats/adapter.h"
 #include "formats/carried_files.h"
+#include "formats/gguf/gguf_name.h"
 #include "formats/hub_cache.h"
 #include "formats/new_folder.h"
 #include "train/checkpoint.h"
@@ -39,8 +40,7 @@ bool marks_model_folder(std::string_view name) {
 
 // Whether a name is that of a file of a model, an adapter or a run.
 bool is_model_file_name(std::string_view name) {
-  return marks_model_folder(name) || is_one_of(name, carried_file_names()) ||
-         name.ends_with(".gguf");
+  return marks_model_folder(name) || is_one_of(name, carried_file_names()) || has_gguf_name(name);
 }
 
 // Whether `file` is a file of the model, the adapter or the run in `folder` under another name, for

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace volta {
@@ -215,10 +217,11 @@ constexpr std::array kFamilies = {
 };
 
 // Keys of config.json that change what a model computes and that only some families define. The
-// keys in Family::numbers belong to them, too, and are not repeated here. If a config of another
-// family sets such a key, it mixes two families; it is refused, because its meaning is unclear.
-// Biases and windows are not here: transformers ignores their keys in families without them, and
-// weights of a bias that the family does not have are refused when they are read.
+// keys in Family::numbers and no_rope_layers belong to them, too; check_neutral_keys() checks
+// those. If a config of another family sets such a key, it mixes two families; it is refused,
+// because its meaning is unclear. Biases and windows are not here: transformers ignores their keys
+// in families without them, and weights of a bias that the family does not have are refused when
+// they are read.
 struct OwnKey {
   std::string_view key;
   std::array<std::string_view, 2> types{};  // None: families that Volta does not run.
@@ -230,7 +233,6 @@ constexpr std::array kOwnKeys = {
     OwnKey{"use_bidirectional_attention", {"gemma2", "gemma3_text"}, "false"},
     OwnKey{"rope_local_base_freq", {"gemma3_text"}},
     OwnKey{"sliding_window_pattern", {"gemma3_text"}},
-    OwnKey{"no_rope_layers", {"smollm3"}},
     OwnKey{"no_rope_layer_interval", {"smollm3"}},
     OwnKey{"scale_attn_weights", {"gpt2"}, "true"},
     OwnKey{"scale_attn_by_inverse_layer_idx", {"gpt2"}, "false"},
@@ -290,6 +292,33 @@ std::vector<std::string_view> owners_of_number(std::string_view key) {
   return owners;
 }
 
+// Whether a key of another family has the value that `config` computes with anyway.
+bool is_neutral(const FamilyNumber& number, float value, const TransformerConfig& config) {
+  const TransformerConfig none;
+  if (number.field == &TransformerConfig::attention_scale) {
+    const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+    return value == usual && config.attention_scaled && !config.attention_scaled_by_layer &&
+           config.query_scalar == none.query_scalar;
+  }
+  const bool factor = number.field == &TransformerConfig::embedding_scale ||
+                      number.field == &TransformerConfig::residual_scale ||
+                      number.field == &TransformerConfig::logit_divisor;
+  const bool scaled =
+      number.field == &TransformerConfig::embedding_scale && config.embedding_scaled;
+  return factor && value == 1.0f && !scaled;
+}
+
+// Whether no_rope_layers says that every layer has rotary positions, and `config` has them.
+bool rotates_everywhere(const JsonValue& list, const TransformerConfig& config) {
+  const JsonValue::Array* layers = list.if_array();
+  return layers != nullptr && config.position == PositionKind::kRotary &&
+         std::ssize(*layers) == config.layers &&
+         std::ranges::all_of(*layers, [](const JsonValue& rotates) {
+           const std::int64_t* number = rotates.if_int();
+           return number != nullptr && *number == 1;
+         });
+}
+
 }  // namespace
 
 std::span<const Family> families() { return kFamilies; }
@@ -304,11 +333,6 @@ Status check_mixture(const JsonRef& root, std::string_view type) {
     const std::size_t owners = own.types[0].empty() ? 0 : own.types[1].empty() ? 1 : 2;
     VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners), own.neutral));
   }
-  for (const Family& family : kFamilies) {
-    for (const FamilyNumber& number : family.numbers) {
-      VOLTA_TRY(check_owner(root, type, number.key, owners_of_number(number.key)));
-    }
-  }
   for (const KeyPair& pair : kKeyPairs) {
     const JsonValue *a = root.node().find(pair.gpt2), *b = root.node().find(pair.later);
     if (a == nullptr || b == nullptr || a->is_null() || b->is_null()) continue;
@@ -320,6 +344,24 @@ Status check_mixture(const JsonRef& root, std::string_view type) {
                     root.path(), pair.gpt2, a->leaf_text(), pair.later, b->leaf_text(), type));
   }
   return {};
+}
+
+Status check_neutral_keys(const JsonRef& root, std::string_view type,
+                          const TransformerConfig& config) {
+  for (const Family& family : kFamilies) {
+    for (const FamilyNumber& number : family.numbers) {
+      const JsonValue* given = root.node().find(number.key);
+      if (given != nullptr && !given->is_null()) {
+        const auto value = root.get_float(number.key);
+        if (value && is_neutral(number, static_cast<float>(*value), config)) continue;
+      }
+      VOLTA_TRY(check_owner(root, type, number.key, owners_of_number(number.key)));
+    }
+  }
+  static constexpr std::string_view kUnrotated = "no_rope_layers", kOwner = "smollm3";
+  const JsonValue* list = root.node().find(kUnrotated);
+  if (list != nullptr && rotates_everywhere(*list, config)) return {};
+  return check_owner(root, type, kUnrotated, std::span(&kOwner, 1));
 }
 
 }  // namespace volta

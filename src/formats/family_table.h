@@ -73,5 +73,11 @@ const Family* find_family(std::string_view type);
 /// family, or that gives one number twice with different values, under GPT-2's key and under the
 /// key of later families.
 Status check_mixture(const JsonRef& root, std::string_view type);
+/// The same for keys of other families whose neutral value depends on the model: the numbers of
+/// Family::numbers and no_rope_layers. A value with which `config`, read from `root`, computes
+/// anyway is accepted: factors of 1, an attention_multiplier of 1 / sqrt(head_dim), and
+/// no_rope_layers with 1 for every layer.
+Status check_neutral_keys(const JsonRef& root, std::string_view type,
+                          const TransformerConfig& config);
 
 }  // namespace volta

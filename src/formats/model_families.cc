@@ -444,9 +444,13 @@ std::string_view family_class(std::string_view type) {
 
 Result<TransformerConfig> parse_family(const JsonRef& root, std::string_view type) {
   const Family* const family = find_family(type);
-  if (type == "gpt2" || family != nullptr) VOLTA_TRY(check_mixture(root, type));
-  if (type == "gpt2") return parse_gpt2(root);
-  if (family != nullptr) return parse_llama(root, *family);
+  if (type == "gpt2" || family != nullptr) {
+    VOLTA_TRY(check_mixture(root, type));
+    VOLTA_TRY(TransformerConfig config,
+              family == nullptr ? parse_gpt2(root) : parse_llama(root, *family));
+    VOLTA_TRY(check_neutral_keys(root, type, config));
+    return config;
+  }
   if (type == "gemma3") {
     return fail(
         ErrorCode::kUnsupported,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/arithmetic.h"
@@ -34,6 +35,11 @@ Result<RopeKind> parse_kind(std::string_view path, std::string_view name) {
               fmt::format("{}: rotary scaling '{}'; Volta has default, linear, dynamic, llama3, "
                           "yarn and longrope",
                           path, name));
+}
+
+// Phi-3 has older names for its only kind of scaling.
+std::string_view usual_name(std::string_view name, const RopeKeys& keys) {
+  return keys.longrope && (name == "su" || name == "yarn") ? "longrope" : name;
 }
 
 // Reads a number. 0 counts as missing, because some writers write 0 for "not set".
@@ -196,6 +202,78 @@ Result<LayerRopes> find_layer_ropes(const JsonRef& root, double usual) {
                   local->path(), type));
 }
 
+// A value that a config gives in one place or more: it must be the same in all of them, because
+// programs differ in the place that they read. For theta, versions 4 and 5 of transformers do.
+template <typename T>
+class AgreedValue {
+ public:
+  explicit AgreedValue(std::string_view what) : what_(what) {}
+
+  // `value` is what `place` says.
+  Status add(std::string place, T value) {
+    if (!value_) {
+      place_ = std::move(place);
+      value_ = std::move(value);
+      return {};
+    }
+    if (*value_ == value) return {};
+    place.erase(0, place.rfind(' ') + 1);  // The name of the file is in place_ already.
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{} is {}, but {} is {}; write the {} that the weights were trained "
+                            "with in both places",
+                            place_, *value_, place, value, what_));
+  }
+
+ private:
+  std::string_view what_;
+  std::string place_;
+  std::optional<T> value_;
+};
+
+// Adds the number under `key`, if it is there.
+Status add_number(const JsonRef& object, std::string_view key, AgreedValue<double>& agreed) {
+  VOLTA_TRY(const auto given, object.optional_member(key));
+  if (!given) return {};
+  VOLTA_TRY(const double value, given->as_float());
+  return agreed.add(given->path(), value);
+}
+
+// Adds the kinds of scaling under the new key and the old one.
+Status add_kinds(const JsonRef& object, const RopeKeys& keys, AgreedValue<std::string>& agreed) {
+  for (const std::string_view key : {"rope_type", "type"}) {
+    VOLTA_TRY(const auto given, object.optional_member(key));
+    if (!given) continue;
+    VOLTA_TRY(const std::string name, given->as_string());
+    VOLTA_TRY(agreed.add(given->path(), std::string(usual_name(name, keys))));
+  }
+  return {};
+}
+
+// Refuses a base or a kind of scaling that two places of the config give differently.
+Status check_agreed(const JsonRef& root, const RopeKeys& keys) {
+  AgreedValue<double> theta("rope_theta"), local_theta("base");
+  AgreedValue<std::string> kind("type");
+  VOLTA_TRY(add_number(root, "rope_theta", theta));
+  if (keys.local_theta > 0.0) VOLTA_TRY(add_number(root, "rope_local_base_freq", local_theta));
+  for (const std::string_view name : {"rope_scaling", "rope_parameters"}) {
+    VOLTA_TRY(const auto rope, root.optional_member(name));
+    if (!rope || rope->node().if_object() == nullptr) continue;
+    VOLTA_TRY(add_number(*rope, "rope_theta", theta));
+    VOLTA_TRY(add_kinds(*rope, keys, kind));
+    if (!(keys.local_theta > 0.0)) continue;
+    VOLTA_TRY(const auto full, rope->optional_member("full_attention"));
+    if (full && full->node().if_object() != nullptr) {
+      VOLTA_TRY(add_number(*full, "rope_theta", theta));
+      VOLTA_TRY(add_kinds(*full, keys, kind));
+    }
+    VOLTA_TRY(const auto local, rope->optional_member("sliding_attention"));
+    if (local && local->node().if_object() != nullptr) {
+      VOLTA_TRY(add_number(*local, "rope_theta", local_theta));
+    }
+  }
+  return {};
+}
+
 // The length of `original` tokens stretched by `factor`, but at least `longest`.
 std::int64_t stretched(std::int64_t longest, std::int64_t original, double factor) {
   const double wanted = std::floor(static_cast<double>(original) * factor);
@@ -256,6 +334,7 @@ double yarn_sharpening(double factor, double weight) {
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
                   TransformerConfig& config) {
   config.context = longest;
+  VOLTA_TRY(check_agreed(root, keys));
   VOLTA_TRY(double theta, root.get_float_or("rope_theta", keys.theta));
   VOLTA_TRY(auto rope, find_parameters_of_rope(root));
   if (keys.local_theta > 0.0) {
@@ -273,10 +352,9 @@ Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& key
   config.rope_theta = static_cast<float>(theta);
   if (!rope) return {};
   VOLTA_TRY(const std::string old_type, rope->get_string_or("type", "default"));
-  VOLTA_TRY(std::string type, rope->get_string_or("rope_type", old_type));
-  if (keys.longrope && (type == "su" || type == "yarn")) type = "longrope";
+  VOLTA_TRY(const std::string type, rope->get_string_or("rope_type", old_type));
   RopeScaling& s = config.rope_scaling;
-  VOLTA_TRY(s.kind, parse_kind(rope->path(), type));
+  VOLTA_TRY(s.kind, parse_kind(rope->path(), usual_name(type, keys)));
   if (!keys.partial) VOLTA_TRY(check_plain(root, *rope, s.kind));
   if (s.kind == RopeKind::kDefault) return {};
   VOLTA_TRY(parse_scaling(root, *rope, longest, keys, s));

@@ -28,7 +28,8 @@ std::string_view rope_kind_name(RopeKind kind);
 /// "rope_scaling" and "rope_theta" of a family's config. With keys.local_theta, also sets
 /// rope_local_theta if config.window is set. `longest` is the config's max_position_embeddings; the
 /// context is larger if the scaling stretches that length by a given factor. config.head_dim must
-/// be set. kUnsupported for an unknown type.
+/// be set. kUnsupported for an unknown type, kInvalidFile for two places of the config that give
+/// different bases or types.
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
                   TransformerConfig& config);
 /// Writes the same keys, old and new, and "max_position_embeddings".

@@ -14,6 +14,7 @@
 #include "device/tensor_ops.h"
 #include "formats/adapter.h"
 #include "formats/gguf/gguf_file.h"
+#include "formats/gguf/gguf_name.h"
 #include "formats/hub_cache.h"
 #include "formats/model_source.h"
 #include "nn/weight_source.h"
@@ -92,7 +93,7 @@ bool is_path_of_base(const std::string& base, const std::string& model_path) {
     }
   }
   const std::string file = file_name(model_path);
-  return file.ends_with(".gguf") && file.starts_with(name + ".");
+  return has_gguf_name(file) && file.starts_with(name + ".");
 }
 
 Status check_adapter_base(const std::string& folder, const Transformer& model,

@@ -38,7 +38,7 @@ class RenderTest : public ::testing::Test {
   }
   void write_config(const std::string& chat_template) const {
     const Json config = {
-        {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"chat_template", chat_template}};
+        {"bos_token", bos_}, {"eos_token", eos_}, {"chat_template", chat_template}};
     write("model/tokenizer_config.json", config.dump());
   }
   CommandResult chat(std::vector<std::string> arguments) const {
@@ -47,6 +47,7 @@ class RenderTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::string bos_ = "<s>", eos_ = "</s>";
 };
 
 // Talks with the model.
@@ -57,6 +58,10 @@ class ChatTest : public RenderTest {
     for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
       std::filesystem::copy_file(tiny_llama_path() + "/" + name, dir_.file("model/" + name));
     }
+    // The special tokens 1 and 2 of either tiny model are around its turns.
+    const Json tokenizer = Json::parse(std::ifstream(dir_.file("model/tokenizer.json")));
+    bos_ = tokenizer["added_tokens"][1]["content"];
+    eos_ = tokenizer["added_tokens"][2]["content"];
     write_config(std::string(kTemplate));
   }
   // Lines in, one JSON object a turn out; greedy.

@@ -86,8 +86,23 @@ TEST_F(ConvertCommand, ARunOfTheLlamaPresetBecomesAFile) {
   train("shakespeare-char-cpu");
   const CommandResult refused = volta({"convert", "shakespeare-char-cpu", "other.gguf"});
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_THAT(refused.err, HasSubstr("GGUF has no exact GELU"));
+  EXPECT_THAT(refused.err, HasSubstr("the model's activation is the exact GELU"));
   EXPECT_THAT(refused.err, HasSubstr("Train again with --activation gelu_tanh"));
+}
+
+// Names from Windows are in upper case, and a file of a cache has a hash for its name.
+TEST_F(ConvertCommand, TheNameOfAFileMayBeInUpperCaseOrMissing) {
+  std::filesystem::copy_file(llama(), dir_.file("MODEL.GGUF"));
+  std::filesystem::copy_file(llama(), dir_.file("blob"));
+  const std::string ids = out({"tokenize", llama(), "the model"});
+  for (const std::string name : {"MODEL.GGUF", "blob"}) {
+    EXPECT_EQ(out({"tokenize", name, "the model"}), ids);
+    out({"inspect", name});
+    out({"verify", name});
+    out({"convert", name, "folder", "--force"});
+  }
+  out({"convert", "folder", "AGAIN.GGUF"});
+  EXPECT_EQ(out({"tokenize", "AGAIN.GGUF", "the model"}), ids);
 }
 
 TEST_F(ConvertCommand, WrongUseIsSaid) {

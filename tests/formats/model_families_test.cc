@@ -333,6 +333,26 @@ TEST(ModelFamilies, AMixtureOfTwoFamiliesKeysIsRefused) {
                                     {"n_inner", 24},
                                     {"layer_norm_epsilon", 1e-6},
                                     {"rms_norm_eps", 1e-6}})));
+  // head_dim is 4, so that scores are divided by 2 anyway.
+  const json neutral = {{"embedding_multiplier", 1.0},
+                        {"residual_multiplier", 1},
+                        {"attention_multiplier", 0.5},
+                        {"logits_scaling", 1.0},
+                        {"no_rope_layers", {1, 1, 1, 1}}};
+  EXPECT_EQ(must_parse(small("llama", neutral)), must_parse(small("llama")));
+  EXPECT_EQ(must_parse(small("qwen3", {{"head_dim", 64}, {"attention_multiplier", 0.125}})),
+            must_parse(small("qwen3", {{"head_dim", 64}})));
+  refuse("llama", {{"attention_multiplier", 1.0}}, "'attention_multiplier' is a key of granite");
+  refuse("llama", {{"attention_multiplier", 0.5000001}}, "is a key of granite");
+  refuse("llama", {{"attention_multiplier", "0.5"}}, "is a key of granite");
+  refuse("gpt2", {{"scale_attn_by_inverse_layer_idx", true}, {"attention_multiplier", 0.5}},
+         "is a key of granite");
+  refuse("gemma2", {{"attention_multiplier", 0.5}}, "is a key of granite");  // Not 1 / sqrt(256).
+  refuse("gemma2", {{"embedding_multiplier", 1.0}}, "is a key of granite");  // Not sqrt(16).
+  refuse("llama", {{"attn_logit_softcapping", 1.0}}, "is a key of gemma2");
+  refuse("llama", {{"no_rope_layers", {1, 1, 1}}}, "is a key of smollm3");
+  refuse("llama", {{"no_rope_layers", json::array()}}, "is a key of smollm3");
+  refuse("gpt2", {{"no_rope_layers", {1, 1, 1, 1}}}, "is a key of smollm3");
   // What is null says nothing, and what is the same is no contradiction.
   EXPECT_TRUE(parse(small("gemma3_text", {{"attn_logit_softcapping", nullptr}})));
   EXPECT_TRUE(parse(small("llama", {{"n_embd", 16}})));

@@ -128,13 +128,62 @@ TEST(RopeConfig, MissingNumbersHaveTransformersMeaning) {
   // scaling.
   json both = llama(R"({"rope_type":"linear","factor":2,"rope_theta":5})");
   both["rope_scaling"] = json::parse(R"({"type":"linear","factor":3})");
-  both["rope_theta"] = 7;
+  both["rope_theta"] = 5.0;
   EXPECT_EQ(parse(both).rope_scaling.factor, 3.0);
-  EXPECT_EQ(parse(both).rope_theta, 7.0f);
+  EXPECT_EQ(parse(both).rope_theta, 5.0f);
   both["rope_scaling"] = json::object();
   EXPECT_EQ(parse(both).rope_scaling.factor, 2.0);
   EXPECT_EQ(parse(both).rope_theta, 5.0f);
   EXPECT_EQ(parse(llama(R"({"rope_type":"default","partial_rotary_factor":0.5})")).rotated(), 8);
+}
+
+// transformers 4 takes the base beside the parameters and the old type, version 5 the base among
+// the parameters and the new type.
+TEST(RopeConfig, TwoPlacesThatDifferAreRefused) {
+  const auto refuse = [](const json& config, const std::string& text) {
+    expect_error(parse_model_config(config.dump(), "config.json"), ErrorCode::kInvalidFile, text);
+  };
+  for (const std::string key : {"rope_parameters", "rope_scaling"}) {
+    json bases = llama(R"({"rope_type":"default","rope_theta":10000})", key);
+    bases["rope_theta"] = 500000.0;
+    refuse(bases, "config.json: rope_theta is 500000, but " + key +
+                      ".rope_theta is 10000; write the rope_theta that the weights were trained "
+                      "with in both places");
+    bases["rope_theta"] = 10000.0;
+    EXPECT_EQ(parse(bases).rope_theta, 10000.0f);
+    bases["rope_theta"] = nullptr;
+    EXPECT_EQ(parse(bases).rope_theta, 10000.0f);
+    json types = llama(R"({"rope_type":"linear","type":"dynamic","factor":2})", key);
+    refuse(types, "config.json: " + key + ".rope_type is linear, but " + key + ".type is dynamic");
+    types[key]["type"] = "linear";
+    EXPECT_EQ(parse(types).rope_scaling.kind, RopeKind::kLinear);
+  }
+  json objects = llama(R"({"rope_type":"default","rope_theta":5})");
+  objects["rope_scaling"] = json::parse(R"({"type":"linear","factor":3})");
+  refuse(objects, "rope_scaling.type is linear, but rope_parameters.rope_type is default");
+  objects["rope_scaling"] = json::parse(R"({"type":"default","rope_theta":7})");
+  refuse(objects, "rope_scaling.rope_theta is 7, but rope_parameters.rope_theta is 5");
+  // The layers of Gemma 3 with and without a window have a base each.
+  json gemma = llama(R"({"full_attention":{"rope_type":"default","rope_theta":1000000},)"
+                     R"("sliding_attention":{"rope_type":"default","rope_theta":10000}})");
+  gemma["model_type"] = "gemma3_text";
+  gemma["rope_theta"] = 1000000;
+  gemma["rope_local_base_freq"] = 10000;
+  EXPECT_EQ(parse(gemma).rope_theta, 1000000.0f);
+  gemma["rope_local_base_freq"] = 20000;
+  refuse(gemma,
+         "rope_local_base_freq is 20000, but rope_parameters.sliding_attention.rope_theta "
+         "is 10000");
+  gemma["rope_local_base_freq"] = 10000;
+  gemma["rope_theta"] = 10000;
+  refuse(gemma, "rope_theta is 10000, but rope_parameters.full_attention.rope_theta is 1000000");
+  // Phi-3 has two older names for longrope.
+  json phi = llama(R"({"type":"su","rope_type":"longrope","short_factor":[1,1,1,1],)"
+                   R"("long_factor":[2,2,2,2]})",
+                   "rope_scaling");
+  phi["model_type"] = "phi3";
+  phi["original_max_position_embeddings"] = 32;
+  EXPECT_EQ(parse(phi).rope_scaling.kind, RopeKind::kLongrope);
 }
 
 TEST(RopeConfig, WhatCannotWorkIsRefused) {

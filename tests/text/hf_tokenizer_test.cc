@@ -335,6 +335,34 @@ void refuse(const json& file, ErrorCode code, const std::string& message) {
   expect_error(parse_tokenizer(file.dump(), "t.json"), code, message);
 }
 
+TEST(HfTokenizer, TwoTokensWithOneIdAreRefused) {
+  const auto invalid = ErrorCode::kInvalidFile;
+  for (const char* type : {"BPE", "WordPiece", "WordLevel"}) {
+    json file = small(R"({"vocab":{"a":0,"b":1,"c":1}})");
+    file["model"]["type"] = type;
+    refuse(file, invalid,
+           "t.json: model.vocab: the tokens 'b' and 'c' both have the id 1; every token needs an "
+           "id of its own");
+  }
+  json file = small(R"({"type":"BPE","vocab":{"a":0,"<s>":1},"merges":[]})");
+  file["added_tokens"] = {{{"id", 1}, {"content", "<s>"}}, {{"id", 2}, {"content", "<x>"}}};
+  EXPECT_EQ(parse(file)->vocab_size(), 3);  // The vocabulary may have an added token, too.
+  file["added_tokens"].push_back({{"id", 2}, {"content", "<x>"}});
+  EXPECT_EQ(parse(file)->vocab_size(), 3);
+  file["added_tokens"][2]["content"] = "<y>";
+  refuse(file, invalid,
+         "t.json: added token '<y>' has the id 2, which is the id of the token '<x>'; every token "
+         "needs an id of its own");
+  file["added_tokens"][2] = {{"id", 0}, {"content", "<y>"}};
+  refuse(file, invalid, "added token '<y>' has the id 0, which is the id of the token 'a'");
+  file["added_tokens"][2] = {{"id", 0}, {"content", "<s>"}};  // Its id in the vocabulary is 1.
+  refuse(file, invalid, "added token '<s>' has the id 0, which is the id of the token 'a'");
+  file["added_tokens"].erase(2);
+  expect_error(
+      parse_tokenizer(file.dump(), "t.json", R"({"added_tokens_decoder":{"2":{"content":"<z>"}}})"),
+      invalid, "added token '<z>' has the id 2, which is the id of the token '<x>'");
+}
+
 TEST(HfTokenizer, BrokenModelsAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile;
   const auto bad = [](const std::string& model, ErrorCode code, const std::string& message) {

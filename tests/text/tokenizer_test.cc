@@ -108,7 +108,9 @@ TEST(TokenizerJson, OnlyWhatVoltaWroteIsACharacterVocabulary) {
   EXPECT_EQ(kind(model_json(R"({"a":1,"b":0})", fuse)), "char");
   EXPECT_EQ(kind(model_json(R"({"a":1,"b":0})")), "bpe");
   EXPECT_EQ(kind(model_json(R"({"a":1})", fuse)), "bpe");
-  EXPECT_EQ(kind(model_json(R"({"a":0,"b":0})", fuse)), "bpe");
+  EXPECT_EQ(kind(model_json(R"({"a":0,"b":0})", fuse)),
+            "t.json: model.vocab: the tokens 'a' and 'b' both have the id 0; every token needs an "
+            "id of its own");
   EXPECT_EQ(kind(model_json(R"({"ab":0})", fuse)), "bpe");
   EXPECT_EQ(kind(model_json("{}", fuse)), "bpe");
   EXPECT_EQ(kind(model_json(R"({"a":0})", fuse + R"(,"pre_tokenizer":{"type":"ByteLevel"})")),

@@ -1,20 +1,25 @@
 #include "formats/gguf/gguf_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
 #include "base/arithmetic.h"
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "formats/gguf/gguf_name.h"
 #include "formats/gguf/gguf_values.h"
 
 namespace volta {
 namespace {
 
+constexpr std::string_view kGgufMagic = "GGUF";  // The first bytes of a file.
 constexpr std::uint64_t kMaxTensors = 1 << 20;
 constexpr std::uint64_t kMaxKeys = 1 << 16;
 constexpr std::uint64_t kMaxGgufName = 4096;
@@ -125,7 +130,7 @@ Result<Header> read_header(Cursor& in, std::string_view name) {
     return fail(ErrorCode::kUnsupported, fmt::format("{}: {}", name, what));
   };
   VOLTA_TRY(const auto magic, in.take(4));
-  if (as_text(magic) != "GGUF") {
+  if (as_text(magic) != kGgufMagic) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: this is no GGUF file", name));
   }
   Header header;
@@ -359,8 +364,23 @@ void GgufFile::release(const GgufTensor& tensor) const {
   if (owner_ != nullptr) owner_->release(tensor.offset, tensor.bytes);
 }
 
+bool has_gguf_name(std::string_view path) {
+  constexpr std::string_view kSuffix = ".gguf";
+  if (path.size() < kSuffix.size()) return false;
+  return std::ranges::equal(path.substr(path.size() - kSuffix.size()), kSuffix, [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b;
+  });
+}
+
 bool is_gguf_path(const std::string& path) {
-  return path.ends_with(".gguf") && !is_directory(path);
+  if (is_directory(path)) return false;
+  if (has_gguf_name(path)) return true;
+  if (!file_size(path)) return false;  // Not a file: bytes that are read from a pipe would be lost.
+  const auto file = open_file(path, O_RDONLY | O_CLOEXEC, "open");
+  std::array<std::byte, kGgufMagic.size()> magic{};
+  if (!file) return false;
+  const auto bytes = read_up_to(file->get(), magic, path);
+  return bytes && *bytes == std::ssize(magic) && as_text(magic) == kGgufMagic;
 }
 
 }  // namespace volta

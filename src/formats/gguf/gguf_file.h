@@ -126,7 +126,8 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-/// Whether a path is read as GGUF: its name ends in .gguf and it is not a folder.
+/// Whether a path is read as GGUF: it is not a folder, and either its name ends in .gguf, in upper
+/// or lower case, or it is a file that begins as GGUF files do.
 bool is_gguf_path(const std::string& path);
 
 /// The alignment of tensor data if general.alignment is missing.

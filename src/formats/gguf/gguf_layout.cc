@@ -225,18 +225,40 @@ std::string differences(const TransformerConfig& model, const TransformerConfig&
 constexpr std::string_view kUseFolder =
     "Use the model folder instead: Volta and transformers read it";
 
+// An activation in words, with the value of --activation.
+std::string_view activation_in_words(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "the exact GELU (gelu)";
+    case Activation::kGeluTanh:
+      return "the tanh approximation of the GELU (gelu_tanh, also called gelu_new)";
+    case Activation::kRelu:
+      return "the ReLU (relu)";
+    case Activation::kSilu:
+      return "the SiLU (silu)";
+  }
+  return "unknown";
+}
+
 // What is wrong with the activation of a model of an architecture that has another one.
 std::string refused_activation(const GgufArchitecture& architecture,
                                const TransformerConfig& config) {
-  std::string_view activation = activation_name(config);
-  if (config.activation == Activation::kGelu) activation = "exact GELU";
-  if (activation.empty()) activation = "activation like this";
-  std::string_view remedy = "Train again with --activation silu";
-  if (architecture.activation == Activation::kGeluTanh) {
-    remedy = architecture.gemma ? kUseFolder : "Train again with --activation gelu_tanh";
+  std::string model(activation_in_words(config.activation));
+  if (config.activation_scale != 1.0f) {
+    const std::string_view name = activation_name(config);
+    model = name.empty() ? fmt::format("{} of {} x", model, config.activation_scale) : name;
   }
-  return fmt::format("GGUF has no {} for a model of the architecture {}. {}", activation,
-                     architecture.name, remedy);
+  std::string remedy(kUseFolder);
+  if (!architecture.gemma) {
+    remedy = fmt::format(
+        "Train again with --activation {}, or use the model folder, which Volta "
+        "and transformers read",
+        architecture.activation == Activation::kGeluTanh ? "gelu_tanh" : "silu");
+  }
+  return fmt::format(
+      "the model's activation is {}. A GGUF file cannot name an activation: llama.cpp runs every "
+      "model of the architecture {} with {}. {}",
+      model, architecture.name, activation_in_words(architecture.activation), remedy);
 }
 
 }  // namespace

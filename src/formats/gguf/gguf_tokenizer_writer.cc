@@ -127,7 +127,7 @@ std::vector<float> scores_of(const Lists& lists, std::span<const std::string> me
 // The members of a Sequence, or the pre-tokenizer itself if it is not a Sequence.
 std::vector<const JsonValue*> parts_of(const JsonValue* value, std::string_view list) {
   std::vector<const JsonValue*> parts;
-  if (value == nullptr) return parts;
+  if (value == nullptr || value->is_null()) return parts;
   const JsonValue* inner = value->find(list);
   if (inner == nullptr || inner->if_array() == nullptr) return {value};
   for (const JsonValue& part : *inner->if_array()) parts.push_back(&part);
@@ -165,9 +165,12 @@ const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
   }
   if (!bytes || words == splits) return nullptr;
   const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(split, digits, ignore_merges);
-  const JsonValue* normalizer = root.find("normalizer");
-  if (pre == nullptr || normalizer == nullptr || normalizer->is_null()) return pre;
-  return pre->nfc && text_of(normalizer, "type") == "NFC" ? pre : nullptr;
+  const auto normalizers = parts_of(root.find("normalizer"), "normalizers");
+  const bool nfc = normalizers.size() == 1 && text_of(normalizers.front(), "type") == "NFC";
+  if (pre == nullptr || (!normalizers.empty() && !(nfc && pre->nfc))) return nullptr;
+  // No normalizer fits "qwen2", too: llama.cpp normalises no text of byte-level BPE, and Volta
+  // reads the tokenizer.json, which is written beside the name.
+  return pre;
 }
 
 // Whether the tokenizer puts U+2581 before the text; nullopt if spaces stay spaces.

@@ -43,7 +43,7 @@ struct Segment {
 class AddedTokens {
  public:
   /// Adds a token. A token in the model's vocabulary gets the model's id. kInvalidFile for an id
-  /// out of range, and the errors of normalizing the token.
+  /// out of range or of a token with another text, and the errors of normalizing the token.
   Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer,
              WorkBudget& budget);
 

@@ -15,6 +15,13 @@ Status Vocabulary::add(std::string_view token, std::int64_t id) {
                 fmt::format("token {} has {} bytes; at most {} are allowed", id, token.size(),
                             kMaxTokenBytes));
   }
+  const auto known = static_cast<std::int32_t>(id);
+  if (contains(known) && this->token(known) != token) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("the tokens '{}' and '{}' both have the id {}; every token needs an id "
+                            "of its own",
+                            this->token(known), token, id));
+  }
   const std::size_t begin = text_.size();
   text_ += token;
   const auto length = static_cast<std::uint32_t>(token.size());

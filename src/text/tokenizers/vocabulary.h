@@ -26,8 +26,8 @@ class Vocabulary {
   /// `seed` is for tests: see HashTable.
   explicit Vocabulary(std::uint64_t seed = random_seed()) : seed_(seed), by_hash_(seed) {}
 
-  /// If two strings or two ids are equal, the later one wins. kInvalidFile for an id that is
-  /// negative or not below kMaxTokenId, and for a token longer than kMaxTokenBytes.
+  /// If two strings are equal, the later one wins. kInvalidFile for an id that is negative, not
+  /// below kMaxTokenId or the id of another string, and for a token longer than kMaxTokenBytes.
   Status add(std::string_view token, std::int64_t id);
 
   std::optional<std::int32_t> find(std::string_view token) const;

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <limits>
 
 #include "device/helpers.h"
 #include "formats/gguf/gguf_bytes.h"
+#include "formats/gguf/gguf_name.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -280,6 +282,26 @@ TEST(GgufFile, IsMapped) {
   EXPECT_FALSE(is_gguf_path("model"));
   std::filesystem::create_directory(dir.file("folder.gguf"));
   EXPECT_FALSE(is_gguf_path(dir.file("folder.gguf")));
+}
+
+TEST(GgufFile, IsRecognisedByItsNameOrItsFirstBytes) {
+  const test::TempDir dir;
+  const auto is_gguf = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(dir.file(name), std::ios::binary) << bytes;
+    return is_gguf_path(dir.file(name));
+  };
+  EXPECT_TRUE(is_gguf_path("missing.GGUF"));
+  EXPECT_TRUE(is_gguf("damaged.Gguf", ""));  // Reading it says what is wrong.
+  EXPECT_TRUE(is_gguf("blob", "GGUF\x03"));
+  EXPECT_FALSE(is_gguf("text", "GGU"));
+  EXPECT_FALSE(is_gguf("empty", ""));
+  EXPECT_FALSE(is_gguf("tokenizer.json", "{}"));
+  EXPECT_FALSE(is_gguf_path(""));
+  ASSERT_EQ(mkfifo(dir.file("pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(is_gguf_path(dir.file("pipe")));  // Without waiting for someone who writes.
+  EXPECT_TRUE(has_gguf_name("M.GgUf"));
+  EXPECT_FALSE(has_gguf_name("gguf"));
+  EXPECT_FALSE(has_gguf_name("m.gguf.part"));
 }
 
 }  // namespace

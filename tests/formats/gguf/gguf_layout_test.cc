@@ -98,10 +98,17 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
   const auto unsupported = ErrorCode::kUnsupported;
   TransformerConfig gpt2;
   expect_error(gguf_architecture(gpt2), unsupported,
-               "GGUF has no exact GELU for a model of the architecture gpt2. Train again with "
-               "--activation gelu_tanh");
+               "the model's activation is the exact GELU (gelu). A GGUF file cannot name an "
+               "activation: llama.cpp runs every model of the architecture gpt2 with the tanh "
+               "approximation of the GELU (gelu_tanh, also called gelu_new). Train again with "
+               "--activation gelu_tanh, or use the model folder, which Volta and transformers "
+               "read");
   gpt2.activation = Activation::kRelu;
-  expect_error(gguf_architecture(gpt2), unsupported, "GGUF has no relu");
+  expect_error(gguf_architecture(gpt2), unsupported, "activation is the ReLU (relu)");
+  gpt2.activation = Activation::kSilu;
+  gpt2.activation_scale = 1.702f;
+  expect_error(gguf_architecture(gpt2), unsupported, "activation is quick_gelu");
+  gpt2.activation_scale = 1.0f;
   gpt2.activation = Activation::kGeluTanh;
   EXPECT_EQ((*gguf_architecture(gpt2))->name, "gpt2");
   TransformerConfig llama;
@@ -111,8 +118,13 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
   llama.ffn_kind = FfnKind::kGated;
   llama.activation = Activation::kRelu;
   expect_error(gguf_architecture(llama), unsupported,
-               "GGUF has no relu for a model of the architecture llama. Train again with "
-               "--activation silu");
+               "with the SiLU (silu). Train again with --activation silu");
+  llama.activation = Activation::kGeluTanh;  // gelu_new in a config.json.
+  expect_error(
+      gguf_architecture(llama), unsupported,
+      "the model's activation is the tanh approximation of the GELU (gelu_tanh, also "
+      "called gelu_new). A GGUF file cannot name an activation: llama.cpp runs every model "
+      "of the architecture llama with the SiLU (silu)");
   llama.activation = Activation::kSilu;
   llama.init_std = 1.0f;
   EXPECT_EQ((*gguf_architecture(llama))->name, "llama");

@@ -281,6 +281,14 @@ TEST(GgufTokenizer, DamagedOnesAreRefused) {
          invalid, "tokenizer.ggml.merges[1]: token 'c' is not in the vocabulary");
   refuse(with("gpt2", [](Few& f) { f.metadata().add_ints("tokenizer.ggml.token_type", Ids{1}); }),
          invalid, "1 token types for 5 tokens");
+  for (const std::int32_t type : {0, 7, -1}) {
+    const auto unknown = [&](Few& f) {
+      f.metadata().add_ints("tokenizer.ggml.token_type", Ids{3, 3, 1, type, 1});
+    };
+    refuse(with("gpt2", unknown), invalid,
+           "tokenizer.ggml.token_type is " + std::to_string(type) +
+               " for token 3 ('b'); the types are 1 (normal), 2 (unknown)");
+  }
   refuse(with("gpt2", [](Few& f) { f.metadata().add_u32("tokenizer.ggml.bos_token_id", 5); }),
          invalid, "is not an integer from 0 to 4");
   refuse(with("llama", [](Few&) {}), invalid, "0 scores for 5 tokens");

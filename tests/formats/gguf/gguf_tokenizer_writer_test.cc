@@ -156,6 +156,40 @@ TEST(TokenizerWriter, SplitsThatHaveNoNameAreNotGuessed) {
   const auto qwens = gguf_tokenizer(test::open_gguf(test::gguf_data("qwen2.gguf")));
   qwen["pre_tokenizer"] = json::parse((*qwens)->to_json())["pre_tokenizer"];
   EXPECT_TRUE(complete(qwen));
+  qwen["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}};
+  EXPECT_TRUE(complete(qwen));
+  qwen["normalizer"]["normalizers"].push_back({{"type", "Lowercase"}});
+  EXPECT_FALSE(complete(qwen));
+  qwen["normalizer"] = {{"type", "NFD"}};
+  EXPECT_FALSE(complete(qwen));
+}
+
+// llama.cpp normalises nothing under the name "qwen2", so that its ids are those of a tokenizer
+// without NFC, and Volta takes the tokenizer.json of the file.
+TEST(TokenizerWriter, QwensSplitWithoutNfcKeepsItsIds) {
+  json tokenizer = tokenizer_data("gpt2")["tokenizer"];
+  const auto qwens = gguf_tokenizer(test::open_gguf(test::gguf_data("qwen2.gguf")));
+  tokenizer["pre_tokenizer"] = json::parse((*qwens)->to_json())["pre_tokenizer"];
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const json& normalizer : {json(), json{{"type", "Sequence"}, {"normalizers", json::array()}},
+                                 json{{"type", "NFC"}}}) {
+    tokenizer["normalizer"] = normalizer;
+    TokenizerFiles files;
+    files.tokenizer = tokenizer.dump();
+    Written written;
+    write(files, 4096, written);
+    if (HasFatalFailure()) return;
+    EXPECT_TRUE(written.complete);
+    EXPECT_EQ(*written.file->get_string("tokenizer.ggml.pre"), "qwen2");
+    const auto original = parse_tokenizer(files.tokenizer, "tokenizer.json");
+    const auto read = gguf_tokenizer(*written.file);
+    ASSERT_TRUE(read) << read.error().message();
+    const std::string decomposed = "cafe\u0301";
+    ids.push_back(*(*read)->encode(decomposed));
+    EXPECT_EQ(ids.back(), *(*original)->encode(decomposed));
+  }
+  EXPECT_EQ(ids[0], ids[1]);
+  EXPECT_NE(ids[0], ids[2]);
 }
 
 TEST(TokenizerWriter, RolesComeFromTheFilesBesideIt) {
