@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -61,13 +63,14 @@ std::string to_text(std::span<const HistorySeries> all) {
       text += fmt::format("{:<33} {:<10} {:<12} {:>12} {:>8}\n", "figure", "date", "commit",
                           "value", "change");
     }
+    const int decimals = decimals_of(series);
     double before = 0.0;
     for (const HistoryPoint& point : series.points) {
       const std::string change =
           before > 0.0 ? fmt::format("{:+.1f}%", 100.0 * (point.value / before - 1.0)) : "";
-      text += fmt::format("{:<33} {:<10.10} {:<12.12} {:>12.1f} {:>8}\n",
+      text += fmt::format("{:<33} {:<10.10} {:<12.12} {:>12.{}f} {:>8}\n",
                           before > 0.0 ? "" : series.figure, point.date, point.commit, point.value,
-                          change);
+                          decimals, change);
       before = point.value;
     }
     previous = &series;
@@ -108,6 +111,11 @@ Status bench_history(const Globals& globals, const BenchHistoryOptions& options)
 }
 
 }  // namespace
+
+int decimals_of(const HistorySeries& series) {
+  const auto whole = [](const HistoryPoint& p) { return p.value == std::round(p.value); };
+  return std::ranges::all_of(series.points, whole) ? 0 : 1;
+}
 
 Result<std::vector<HistorySeries>> parse_history(std::string_view text, std::string_view name) {
   SeriesMap found;

@@ -25,6 +25,9 @@ struct HistorySeries {
   std::vector<HistoryPoint> points;
 };
 
+/// The decimals with which values of a series are written: none for counts, one for other rates.
+int decimals_of(const HistorySeries& series);
+
 /// The series of a history: JSON lines, each with date, commit, machine, isa and an object of
 /// figures. `name` is its name in messages. Series come sorted by machine, instruction set and
 /// figure. kInvalidFile, naming the line.

@@ -16,6 +16,8 @@
 #include "base/text.h"
 #include "chat_input.h"
 #include "generate_output.h"
+#include "help_format.h"
+#include "terminal_input.h"
 #include "text/chat_prompt.h"
 
 namespace volta::cli {
@@ -23,8 +25,8 @@ namespace {
 
 constexpr std::size_t kMaxLine = 1 << 20;
 constexpr std::string_view kHelp =
-    "A line is a message. A backslash at its end, or Alt-Enter, goes on in a new\n"
-    "line. Up and Down show earlier messages.\n"
+    "A line is a message. A backslash at its end, or Alt-Enter, goes on in a new line. Up and Down "
+    "show earlier messages.\n"
     "  /reset        forgets the conversation, as does /clear\n"
     "  /undo         takes back the last message and its answer\n"
     "  /retry        answers the last message again, with the next seed\n"
@@ -227,7 +229,7 @@ Status Chat::obey(const std::string& line) {
 }
 
 Status Chat::help(const std::string&) {
-  note_raw(kHelp);
+  note_raw(wrap_help(kHelp, static_cast<std::size_t>(std::min(terminal_columns(), 80))));
   return {};
 }
 
@@ -290,6 +292,7 @@ Status Chat::save(const std::string& path) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("/save: '{}' is there already; choose another name", path));
   }
+  VOLTA_TRY(make_folder_of(path, "/save"));
   VOLTA_TRY(write_file_atomic(path, messages_json(messages), Existing::kKeep));
   note(fmt::format("{} {} in {}\n", counted(std::ssize(messages), "message"),
                    messages.size() == 1 ? "is" : "are", path));

@@ -85,9 +85,10 @@ text {{ font: 13px system-ui, sans-serif; fill: #333 }} .title {{ font-size: 16p
     const double y = kTop + kPlotHeight + 30 + kLegendLine * static_cast<double>(at);
     svg += fmt::format(
         "\"/>\n<rect x=\"{0}\" y=\"{1:.1f}\" width=\"14\" height=\"4\" fill=\"{2}\"/>"
-        "<text x=\"{3}\" y=\"{4:.1f}\">{5}: {6:.1f} ({7}, {8})</text>\n",
+        "<text x=\"{3}\" y=\"{4:.1f}\">{5}: {6:.{9}f} ({7}, {8})</text>\n",
         kLeft, y - 6, colour, kLeft + 22, y, escape(series[at].figure),
-        series[at].points.back().value, escape(series[at].machine), escape(series[at].isa));
+        series[at].points.back().value, escape(series[at].machine), escape(series[at].isa),
+        decimals_of(series[at]));
   }
   return svg + "</svg>\n";
 }

@@ -1,6 +1,7 @@
 // volta inspect: shows the architecture, the tensors and the memory of a model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -21,6 +22,35 @@ namespace {
 std::string type_name(const TensorSpec& spec) {
   if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
   return std::string(format_info(spec.encoding.quant).elements);
+}
+
+// A row of the list of tensors. The size ends at the last column unless a long name moves it.
+std::string tensor_line(const SafetensorsEntry& tensor) {
+  constexpr std::size_t kColumns = 79;
+  const std::string text = fmt::format("  {:<47} {}{}", tensor.name, type_name(tensor.spec),
+                                       to_string(tensor.spec.shape));
+  const std::size_t room = kColumns - std::min(kColumns, text.size());
+  return fmt::format("{} {:>{}}\n", text, format_bytes(tensor.spec.bytes()),
+                     std::max<std::size_t>(room, 1) - 1);
+}
+
+std::string_view activation_text(Activation activation) {
+  if (activation == Activation::kRelu) return "ReLU";
+  if (activation == Activation::kSilu) return "SiLU";
+  return activation == Activation::kGeluTanh ? "GELU (tanh)" : "GELU";
+}
+
+// ", window 512 in 22 of 26 layers"; empty when every layer sees the whole context.
+std::string window_text(const TransformerConfig& c) {
+  if (c.window == 0) return "";
+  std::int64_t layers = 0;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    layers += c.layer_window(layer) > 0 ? 1 : 0;
+  }
+  if (layers == 0) return "";
+  const std::string where =
+      layers < c.layers ? fmt::format(" in {} of {} layers", layers, c.layers) : "";
+  return fmt::format(", window {}{}", c.window, where);
 }
 
 struct InspectOptions {
@@ -53,14 +83,11 @@ struct InspectReport {
 std::string architecture(const TransformerConfig& c) {
   return fmt::format(
       "{}, {} wide, {} ({} key/value) of {}, FFN {} ({}{}), {} positions, {} norm, "
-      "context {}, vocabulary {}, output {}",
+      "context {}{}, vocabulary {}, output {}",
       counted(c.layers, "layer"), c.dim, counted(c.heads, "head"), c.kv_heads, c.head_dim, c.ffn,
-      c.ffn_kind == FfnKind::kGated ? "gated " : "",
-      c.activation == Activation::kRelu   ? "ReLU"
-      : c.activation == Activation::kSilu ? "SiLU"
-                                          : "GELU",
+      c.ffn_kind == FfnKind::kGated ? "gated " : "", activation_text(c.activation),
       c.position == PositionKind::kLearned ? "learned" : "rotary",
-      c.norm == NormKind::kLayer ? "layer" : "RMS", c.context, c.vocab_size,
+      c.norm == NormKind::kLayer ? "layer" : "RMS", c.context, window_text(c), c.vocab_size,
       c.tied_output ? "tied to the embedding" : "a matrix of its own");
 }
 
@@ -105,10 +132,7 @@ std::string to_text(const InspectReport& report, const InspectOptions& options) 
                   format_bytes(memory.weights), format_bytes(memory.cache),
                   format_bytes(memory.activations), memory.rows, format_bytes(memory.tables)));
   if (!options.tensors) return text;
-  for (const SafetensorsEntry& tensor : report.tensors) {
-    text += fmt::format("  {:<47} {:<18} {:>10}\n", tensor.name, to_string(tensor.spec),
-                        format_bytes(tensor.spec.bytes()));
-  }
+  for (const SafetensorsEntry& tensor : report.tensors) text += tensor_line(tensor);
   return text;
 }
 

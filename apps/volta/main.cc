@@ -112,7 +112,10 @@ int finish(const Status& done) {
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
-  note(fmt::format("volta: {}\n", one_line(done.error().message())));
+  const std::string message = fmt::format("volta: {}\n", one_line(done.error().message()));
+  // Whoever interrupts a quiet command knows it, and the exit code tells the others.
+  const bool silent = is_quiet() && done.error().code() == ErrorCode::kInterrupted;
+  silent ? log_to_file(message) : note(message);
   return exit_code(done.error().code());
 }
 

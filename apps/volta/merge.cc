@@ -28,7 +28,7 @@ Status merge(const Globals& globals, const MergeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, "--dtype"));
   VOLTA_TRY(refuse_unused(globals, "--weights"));
-  const std::string out = whole_path(options.out);
+  const std::string& out = options.out;
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));

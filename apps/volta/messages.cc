@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -19,8 +20,8 @@
 namespace volta::cli {
 namespace {
 
-bool g_quiet = false;
-std::FILE* g_log = nullptr;  // Open until the process ends.
+std::atomic<bool> g_quiet = false;  // The handler of signals reads it.
+std::FILE* g_log = nullptr;         // Open until the process ends.
 std::string g_log_path;
 bool g_log_has_failed = false;
 
@@ -72,6 +73,7 @@ Status open_log_file(const std::string& path) {
                               path));
     }
   }
+  if (!path_exists(path)) VOLTA_TRY(make_folder_of(path, "--log-file"));
   g_log = std::fopen(path.c_str(), "ae");
   g_log_path = path;
   if (g_log != nullptr) return {};

@@ -96,6 +96,9 @@ bool takes_model(const CLI::App& app) {
 // What to do with a word that no command takes, as far as the options of the commands tell.
 std::string advice(const CLI::App& app, const std::string& unknown) {
   const std::vector<std::string> known = known_words(app);
+  if (const std::string_view instead = substitute(unknown, known); !instead.empty()) {
+    return fmt::format("; {}", instead);
+  }
   const std::string similar = suggestion(unknown, known);
   if (similar == unknown) return "; it goes behind the name of the command";
   if (!similar.empty()) return fmt::format("; did you mean {}?", similar);

@@ -79,6 +79,13 @@ Status check_not_read(const Globals& globals, const std::string& path, std::stri
 
 }  // namespace
 
+Status make_folder_of(const std::string& path, std::string_view flag) {
+  Status made = create_directories(parent_path(path));
+  if (made) return {};
+  return std::unexpected(
+      std::move(made).error().with_context(flag.empty() ? path : fmt::format("{} {}", flag, path)));
+}
+
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag) {
   VOLTA_TRY(check_output_file(globals, path, flag));
   if (!path_exists(path)) return {};
@@ -107,7 +114,8 @@ Status check_output_file(const Globals& globals, const std::string& path, std::s
     return std::unexpected(std::move(place).error().with_context(what));
   }
   VOLTA_TRY(check_not_read(globals, path, flag));
-  if (globals.force || !path_exists(path)) return {};
+  if (!path_exists(path)) return make_folder_of(path, flag);
+  if (globals.force) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{}: the file is there already; name another one, or replace it with "
                           "--force",

@@ -59,6 +59,17 @@ int count_characters(std::string_view text) {
   return count;
 }
 
+// The first parts of a text, which two spaces separate, that fit into `columns`. The first one is
+// cut where it does not fit.
+std::string_view first_parts(std::string_view text, int columns) {
+  while (count_characters(text) > columns) {
+    const std::size_t gap = text.rfind("  ");
+    if (gap == std::string_view::npos) return first_characters(text, columns);
+    text = text.substr(0, gap);
+  }
+  return text;
+}
+
 }  // namespace
 
 ProgressLine fit_progress(std::string_view text, std::optional<double> part, int columns,
@@ -73,7 +84,7 @@ ProgressLine fit_progress(std::string_view text, std::optional<double> part, int
       line.bar += i < full ? (unicode ? "█" : "#") : (unicode ? "░" : ".");
     }
   }
-  line.text = first_characters(text, room);
+  line.text = first_parts(text, room);
   return line;
 }
 

@@ -13,7 +13,8 @@
 namespace volta::cli {
 
 /// What fits into a line of `columns` on a terminal: a bar of at most 24 cells when there is room
-/// for 4, then the text, cut at its end. Nothing for fewer than two columns.
+/// for 4, then the text. Two spaces separate the parts of the text; parts that do not fit are left
+/// out from its end, and the first one is cut. Nothing for fewer than two columns.
 struct ProgressLine {
   std::string bar;
   std::string text;

@@ -56,6 +56,7 @@ void on_signal(int signal) {
     std::raise(signal);  // Takes effect when this handler returns.
     return;
   }
+  if (is_quiet()) return;
   constexpr std::string_view kMessage = "\nvolta: ending; once more ends at once\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
 }

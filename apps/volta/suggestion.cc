@@ -13,7 +13,26 @@ namespace {
 struct ForeignWord {
   std::string_view theirs;
   std::string_view ours;
+  // Empty when `ours` does the same. Otherwise Volta lacks the option, this says what to do, and
+  // `ours` is an option of the commands that could have it.
+  std::string_view instead = {};
 };
+
+// What to do without options that Volta lacks, as docs/guide/peers.md says it.
+constexpr std::string_view kNewTextAlone = "--output json has the new text alone";
+constexpr std::string_view kPenalties =
+    "penalties have no window; --frequency-penalty and --presence-penalty count the new tokens "
+    "alone";
+constexpr std::string_view kSampling =
+    "it is not built; --top-k, --top-p, --min-p and the penalties choose among tokens";
+constexpr std::string_view kGrammars =
+    "grammars are not built; check the text in your program and ask again with another --seed";
+constexpr std::string_view kColors =
+    "drop it: terminals get colours by themselves, unless NO_COLOR is set";
+constexpr std::string_view kCheckpointing =
+    "it is not built; a smaller --batch with --accumulate, or a shorter --context, saves memory";
+constexpr std::string_view kDora =
+    "DoRA is not built; plain LoRA with --lora-targets all-linear adapts more of the model";
 
 // Options and commands of other programs, spelled with hyphens, and ours. An option of ours is
 // suggested only to commands that have it.
@@ -103,6 +122,22 @@ constexpr std::array kForeignWords = {
     ForeignWord{"-r", "--runs"},
     ForeignWord{"-o", "--out"},
     ForeignWord{"-b", "--batch"},
+    // Options that Volta lacks.
+    ForeignWord{"--no-display-prompt", "--prompts-file", kNewTextAlone},
+    ForeignWord{"--repeat-last-n", "--frequency-penalty", kPenalties},
+    ForeignWord{"--logit-bias", "--top-k", kSampling},
+    ForeignWord{"-l", "--top-k", kSampling},
+    ForeignWord{"--mirostat", "--top-k", kSampling},
+    ForeignWord{"--mirostat-lr", "--top-k", kSampling},
+    ForeignWord{"--mirostat-ent", "--top-k", kSampling},
+    ForeignWord{"--grammar", "--top-k", kGrammars},
+    ForeignWord{"--grammar-file", "--top-k", kGrammars},
+    ForeignWord{"--json-schema", "--top-k", kGrammars},
+    ForeignWord{"--color", "--top-k", kColors},
+    ForeignWord{"--gradient-checkpointing", "--accumulate", kCheckpointing},
+    ForeignWord{"--grad-checkpoint", "--accumulate", kCheckpointing},
+    ForeignWord{"--dora", "--lora-rank", kDora},
+    ForeignWord{"--use-dora", "--lora-rank", kDora},
     // Commands.
     ForeignWord{"run", "chat"},
     ForeignWord{"complete", "generate"},
@@ -116,6 +151,13 @@ constexpr std::array kForeignWords = {
     ForeignWord{"show", "inspect"},
     ForeignWord{"benchmark", "bench"},
 };
+
+// An option without its value, spelled with hyphens.
+std::string spelled_with_hyphens(std::string_view word) {
+  std::string spelled(word.substr(0, word.find('=')));
+  std::ranges::replace(spelled, '_', '-');
+  return spelled;
+}
 
 // The number of characters to insert, remove, replace or swap with their neighbour to turn one word
 // into the other (optimal string alignment).
@@ -146,11 +188,10 @@ std::string_view without_hyphens(std::string_view word) {
 
 std::string suggestion(std::string_view word, std::span<const std::string> known) {
   constexpr std::size_t kLongestWord = 64;
-  std::string spelled(word.substr(0, word.find('=')));
+  const std::string spelled = spelled_with_hyphens(word);
   if (spelled.size() > kLongestWord) return "";
-  std::ranges::replace(spelled, '_', '-');
   for (const ForeignWord& foreign : kForeignWords) {
-    if (foreign.theirs != spelled) continue;
+    if (foreign.theirs != spelled || !foreign.instead.empty()) continue;
     const auto ours = std::ranges::find(known, foreign.ours);
     if (ours != known.end()) return *ours;
   }
@@ -168,6 +209,15 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
     found = candidate;
   }
   return found;
+}
+
+std::string_view substitute(std::string_view word, std::span<const std::string> known) {
+  const std::string spelled = spelled_with_hyphens(word);
+  for (const ForeignWord& foreign : kForeignWords) {
+    if (foreign.theirs != spelled || foreign.instead.empty()) continue;
+    if (std::ranges::find(known, foreign.ours) != known.end()) return foreign.instead;
+  }
+  return "";
 }
 
 }  // namespace volta::cli

@@ -12,4 +12,8 @@ namespace volta::cli {
 /// value after "=" is ignored.
 std::string suggestion(std::string_view word, std::span<const std::string> known);
 
+/// What to do instead of an option of those programs that Volta lacks, as "check the text ...".
+/// Empty for other words, and for options that the command with the words `known` has no use for.
+std::string_view substitute(std::string_view word, std::span<const std::string> known);
+
 }  // namespace volta::cli

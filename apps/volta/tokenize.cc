@@ -147,7 +147,8 @@ Status train(const Globals& globals, const TrainOptions& options) {
   // Checked before the work: the file can be written.
   const std::string path = join_path(options.out, "tokenizer.json");
   VOLTA_TRY(check_tokenizer_folder(options.out, "--out"));
-  VOLTA_TRY(check_output_file(globals, path, "--out"));
+  // A missing folder is made when the tokenizer is complete: see check_folder().
+  if (path_exists(options.out)) VOLTA_TRY(check_output_file(globals, path, "--out"));
   VOLTA_TRY(const std::string text, read_training_text(options.data));
   VOLTA_TRY(check_folder(options.out));
   tokenizers::BpeTrainingOptions training = options.training;

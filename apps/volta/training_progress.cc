@@ -55,12 +55,16 @@ void TrainingProgress::step(const StepEvent& event) {
     progress_.print(training_line(event, speed));
   }
   if (!terminal || !due) return;
-  const double left = (monotonic_seconds() - started_) /
-                      static_cast<double>(step - first_step_ + 1) *
-                      static_cast<double>(event.steps - step);
+  // The time is counted from the end of the first step, so the second one gives the first estimate.
+  std::string left;
+  if (!first && !last) {
+    const double seconds_per_step =
+        (monotonic_seconds() - started_) / static_cast<double>(step - first_step_);
+    left = "  " + time_left(seconds_per_step * static_cast<double>(event.steps - step));
+  }
   progress_.show_now(
-      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {}", step, event.steps, event.report.loss,
-                  speed, time_left(left)),
+      fmt::format("{}/{}  loss {:.3f}{}  {} tokens/s", step, event.steps, event.report.loss, left,
+                  speed),
       static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(event.steps, 1)));
 }
 

@@ -291,8 +291,9 @@ Status import_from(const Globals& globals, const std::string& file) {
 
 void add_model_options(Command& command, ModelWork& work) {
   const auto count = range(std::int64_t{1}, std::int64_t{1} << 24);
-  command.add_option("--model", work.model, "every product that this model runs");
-  command.add_option("--preset", work.preset, "every product of a model of this preset")
+  command.add_option("--model", work.model,
+                     fmt::format("tune every product that this model runs: {}", kModelHelp));
+  command.add_option("--preset", work.preset, "tune every product of a model of this preset")
       ->suggest(preset_names());
   command
       .add_option("--phase", work.phase,

@@ -346,4 +346,13 @@ bool has_rule(std::string_view key, OnResume rule) {
 bool may_extend(std::string_view key) { return has_rule(key, OnResume::kMayExtend); }
 bool may_adjust(std::string_view key) { return has_rule(key, OnResume::kMayAdjust); }
 
+std::string option_of(std::string_view key) {
+  if (key == "seed") return "--seed";  // Options of all commands, which the table has no names for.
+  if (key == "training.compute_dtype") return "--dtype";
+  for (const TrainingFlag& flag : training_flags()) {
+    if (flag.key == key && !flag.name.empty()) return fmt::format("--{}", flag.name);
+  }
+  return std::string(key);
+}
+
 }  // namespace volta

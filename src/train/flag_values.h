@@ -38,6 +38,10 @@ bool may_extend(std::string_view key);
 /// Whether a resumed run may have another value at this path, of which a message tells.
 bool may_adjust(std::string_view key);
 
+/// The option that sets the value at this path of run.json, as "--batch"; the path itself when no
+/// option sets it.
+std::string option_of(std::string_view key);
+
 /// Whether checkpoints of earlier versions lack the value at this path of run.json, and `value` is
 /// what it was for them.
 bool is_absent_default(std::string_view key, std::string_view value);

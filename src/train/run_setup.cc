@@ -44,6 +44,22 @@ Result<Transformer> make_model(const RunOptions& options,
   return Transformer::random(options.model, options.seed, device);
 }
 
+// Says that the weights to start from are integers, which training does not keep.
+Status tell_of_integers(const ModelSource& source, const Say& say) {
+  VOLTA_TRY(const TransformerConfig config, source.config());
+  VOLTA_TRY(const auto weights, source.weights(config));
+  std::int64_t count = 0;
+  for (const ParameterInfo& parameter : parameters(config)) {
+    VOLTA_TRY(const TensorSpec spec, weights->spec(parameter));
+    count += spec.encoding.quantized() ? 1 : 0;
+  }
+  if (count == 0) return {};
+  say(LogLevel::kInfo,
+      fmt::format("weights: {} of {} {} stored as integers, and widened to f32 for training",
+                  counted(count, "tensor"), source.path(), count == 1 ? "is" : "are"));
+  return {};
+}
+
 // The base model of a LoRA run, with a fresh adapter or that of the checkpoint. It must be the
 // model that the adapter was begun on, because another one would give different results.
 Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Checkpoint>& checkpoint,
@@ -296,6 +312,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   }
   VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)
                                           : make_model(setup.options, checkpoint, source, device));
+  if (source && (!checkpoint || lora)) VOLTA_TRY(tell_of_integers(*source, say));
   VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
   if (saved) {
     VOLTA_TRY(restore(*setup.trainer, *checkpoint, *saved));

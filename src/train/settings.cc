@@ -132,24 +132,28 @@ Result<bool> is_recorded(std::string_view key, const std::string& current,
   return value && value == text_at(file, key);
 }
 
-// What the user can do about a setting that differs.
+// A setting that differs, and what the user can do about it. Of a value in run.json the message has
+// its name there, of all others that of their option.
 Result<std::string> advice(const std::string& difference, const std::string& current,
                            const JsonRef& saved, const RunOptions* recorded) {
   if (difference.starts_with("data.") || difference.starts_with("ids_xxh3"))
-    return data_advice(difference, saved, recorded);
+    return fmt::format("{}. {}", difference, data_advice(difference, saved, recorded));
   const std::string_view key = std::string_view(difference).substr(0, difference.find(' '));
   bool from_file = false;
   if (recorded != nullptr) {
     VOLTA_TRY(from_file, is_recorded(key, current, *recorded));
   }
   if (!from_file) {
-    return "A resumed run keeps the settings that decide its numbers: leave the option out, or "
-           "give it its old value";
+    return fmt::format(
+        "{}{}. A resumed run keeps the settings that decide its numbers: leave the option out, or "
+        "give it its old value",
+        option_of(key), std::string_view(difference).substr(key.size()));
   }
   return fmt::format(
-      "A resumed run keeps the settings that decide its numbers, and {} has another value than the "
-      "checkpoint: put {} back there",
-      join_path(recorded->out, kRunFile), text_at(saved.node(), key).value_or("the default"));
+      "{}. A resumed run keeps the settings that decide its numbers, and {} has another value than "
+      "the checkpoint: put {} back there",
+      difference, join_path(recorded->out, kRunFile),
+      text_at(saved.node(), key).value_or("the default"));
 }
 
 }  // namespace
@@ -251,11 +255,10 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name, s
   VOLTA_TRY(const JsonRef saved, root.member("settings"));
   VOLTA_TRY(const auto difference, compare_settings(settings, saved));
   if (difference) {
-    VOLTA_TRY(const std::string what_to_do, advice(*difference, settings, saved, recorded));
+    VOLTA_TRY(const std::string problem, advice(*difference, settings, saved, recorded));
     VOLTA_TRY(const auto lora, saved.optional_member("lora"));
-    return fail(ErrorCode::kMismatch,
-                fmt::format("{}: {}. {}, or start a new run from {}", name, *difference, what_to_do,
-                            model_of(name, lora.has_value())));
+    return fail(ErrorCode::kMismatch, fmt::format("{}: {}, or start a new run from {}", name,
+                                                  problem, model_of(name, lora.has_value())));
   }
   VOLTA_TRY(RunState state, parse_progress(root, step));
   state.settings = settings;

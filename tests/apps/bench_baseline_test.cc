@@ -108,15 +108,16 @@ class HistoryTest : public test::VoltaTest {
 };
 
 TEST_F(HistoryTest, EachFigureHasItsRowsWithTheirChange) {
-  write("history.jsonl", line("aaaaaaaaaaaabbbb", R"("train": 200, "infer": 50.0)") + "\n" +
+  write("history.jsonl", line("aaaaaaaaaaaabbbb", R"("train": 200, "infer": 50.5)") + "\n" +
                              line("cccccccccccc", R"("train": 190)"));
   const CommandResult text = volta({"bench", "history", "history.jsonl"});
   ASSERT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("cpu-2-cores, avx2\n"));
   EXPECT_THAT(text.out, HasSubstr(" aaaaaaaaaaaa "));
-  EXPECT_THAT(text.out, HasSubstr("190.0    -5.0%\n"));
+  EXPECT_THAT(text.out, HasSubstr("  50.5 "));
+  EXPECT_THAT(text.out, HasSubstr("  190    -5.0%\n"));
   const CommandResult json =
-      volta({"bench", "history", "history.jsonl", "--output", "json", "--svg", "h.svg"});
+      volta({"bench", "history", "history.jsonl", "--output", "json", "--svg", "new/h.svg"});
   ASSERT_EQ(json.exit_code, 0) << json.err;
   const auto parsed = parse_json(json.out, "history");
   ASSERT_TRUE(parsed) << json.out;
@@ -125,12 +126,13 @@ TEST_F(HistoryTest, EachFigureHasItsRowsWithTheirChange) {
   ASSERT_EQ(series->size(), 2u);
   EXPECT_EQ(*(*series)[1].get_string("figure"), "train");
   EXPECT_EQ((*series)[1].member("points")->elements()->size(), 2u);
-  const auto svg = read_text_file(path("h.svg"));
+  const auto svg = read_text_file(path("new/h.svg"));
   ASSERT_TRUE(svg);
-  EXPECT_THAT(*svg, HasSubstr("train: 190.0 (cpu-2-cores, avx2)"));
+  EXPECT_THAT(*svg, HasSubstr("train: 190 (cpu-2-cores, avx2)"));
   EXPECT_THAT(*svg, Not(HasSubstr("nan")));
-  expect_error({"bench", "history", "history.jsonl", "--svg", "h.svg"}, 2, "there already");
-  EXPECT_EQ(volta({"bench", "history", "history.jsonl", "--svg", "h.svg", "--force"}).exit_code, 0);
+  expect_error({"bench", "history", "history.jsonl", "--svg", "new/h.svg"}, 2, "there already");
+  EXPECT_EQ(volta({"bench", "history", "history.jsonl", "--svg", "new/h.svg", "--force"}).exit_code,
+            0);
   expect_error({"bench", "history", "history.jsonl", "--svg", "history.jsonl", "--force"}, 2,
                "history.jsonl");
   expect_error({"bench", "history", "history.jsonl", "--force"}, 2, "--force goes with --svg");

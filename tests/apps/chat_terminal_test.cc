@@ -316,7 +316,8 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
   for (const auto& [command, answer] : std::map<std::string, std::string>{
            {"/save b.json", "is there already"},
            {"/save", "name a file"},
-           {"/save no/where.json", "no/where.json"},
+           {"/save a.json/where.json", "a.json/where.json"},
+           {"/save new/where.json", "messages are in new/where.json"},
            {"/load none.json", "none.json"},
            {"/load pipe", "'pipe' is a device or pipe"},
            {"/load -", "'-'"},
@@ -334,6 +335,19 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
               ElementsAre(" /foo"));
   EXPECT_THAT(terminal.screen(), HasSubstr("/save: there is no message yet"));
   EXPECT_THAT(terminal.screen(), HasSubstr("there is no message to take back"));
+}
+
+TEST_F(ChatTerminalTest, HelpFitsANarrowTerminal) {
+  Terminal terminal = start(40);
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/help\r");
+  ASSERT_TRUE(terminal.wait_for("it ends."));
+  const std::string screen = terminal.screen();
+  std::istringstream lines(screen.substr(screen.find("A line is")));
+  for (std::string line; std::getline(lines, line) && !line.contains("it ends.");) {
+    std::erase(line, '\r');
+    EXPECT_LE(line.size(), 40u) << line;
+  }
 }
 
 TEST_F(ChatTerminalTest, ExitMayBeFollowedBySpaces) {

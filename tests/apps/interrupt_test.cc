@@ -163,6 +163,16 @@ TEST_F(InterruptTest, EveryLongCommandEndsSoonAndLeavesNoResult) {
   }
 }
 
+TEST_F(InterruptTest, AQuietCommandEndsWithoutAWord) {
+  Command command(train({"--steps", "1000000", "--quiet"}), dir_.path());
+  ASSERT_TRUE(test::wait_until([&] { return path_exists(path("run/step-6")); }));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  EXPECT_EQ(stopped.exit_code, 130);
+  EXPECT_EQ(stopped.err, "");
+  EXPECT_EQ(stopped.out, "");
+}
+
 // The process is held still between the two signals, so that it cannot end by itself.
 TEST_F(InterruptTest, ASecondSignalLaterEndsAtOnceAndTheLastCheckpointOpens) {
   CommandResult ended;

@@ -194,7 +194,7 @@ TEST_F(LogitsTest, SaysWhatIsWrongWithThePlace) {
   expect_error("ids.safetensors", "run", 1, "is a folder");
   ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
   expect_error("ids.safetensors", "pipe", 1, "is a device or pipe");
-  expect_error("ids.safetensors", "none/out.safetensors", 1, "none/out.safetensors");
+  expect_error("ids.safetensors", "pipe/out.safetensors", 1, "pipe/out.safetensors");
   expect_error("ids.safetensors", "./ids.safetensors", 2, "this is the file of --ids");
   EXPECT_TRUE(std::filesystem::is_fifo(dir_.file("pipe")));
   std::filesystem::create_symlink("elsewhere", dir_.file("link"));

@@ -130,7 +130,7 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
   const CommandResult merged =
       volta({"merge", "base", "--adapter", "lora", "--out", "merged", "--output", "json"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
-  EXPECT_THAT(merged.out, HasSubstr("/merged\""));
+  EXPECT_THAT(merged.out, HasSubstr("\"model\":\"merged\""));
   EXPECT_TRUE(is_directory(dir_.file(".tmp-merged/mine")));
   const double before = loss({"base"});
   const double adapted = loss({"base", "--adapter", "lora/step-30"});

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,6 +99,30 @@ TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr(" bf16  "));
   EXPECT_THAT(text.out, HasSubstr("bf16: weights "));
+}
+
+TEST_F(Quantize, ATerminalHasRoomForTheTensors) {
+  ASSERT_EQ(quantize({"--weights", "q8", "--out", path("q8")}).exit_code, 0);
+  const CommandResult listed = run_volta({"inspect", path("q8"), "--tensors"}, dir_.path());
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.out, HasSubstr(" int8["));
+  std::istringstream lines(listed.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
+TEST_F(Quantize, TrainingSaysThatItWidensIntegers) {
+  ASSERT_EQ(quantize({"--weights", "q8", "--out", path("q8")}).exit_code, 0);
+  const std::vector<std::string> words = {"train",    "--data", path("text.txt"), "--lr", "1e-4",
+                                          "--steps",  "1",      "--batch",        "1",    "--init",
+                                          path("q8"), "--out"};
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{path("tuned")}, {path("lora"), "--lora-rank", "2"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    const CommandResult trained = run_volta(all, dir_.path());
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_THAT(trained.err, HasSubstr(" are stored as integers, and widened to f32"));
+  }
 }
 
 TEST_F(Quantize, SaysWhatIsMissingOrThere) {

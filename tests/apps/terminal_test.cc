@@ -158,8 +158,16 @@ TEST_F(TrainingTerminalTest, ProgressFitsAnyWidth) {
     for (const std::string& line : lines) {
       EXPECT_LT(characters(line), static_cast<std::size_t>(std::max(columns, 2))) << line;
     }
-    EXPECT_EQ(shown.out.contains("░"), columns >= 80) << columns;
+    EXPECT_EQ(shown.out.contains("░"), columns >= 40) << columns;
     EXPECT_THAT(shown.out, Not(HasSubstr("ns left")));
+    if (columns < 30) continue;
+    // Whole parts, and no time left while there is nothing to estimate it from.
+    const std::regex parts(
+        "([█░]+ )?([0-9]/3  loss [0-9.]+(  [^ ].* left)?(  [^ ]+ tokens/s)?|step 1/3 runs)\n*");
+    for (const std::string& line : lines) {
+      EXPECT_TRUE(line.empty() || std::regex_match(line, parts)) << '\'' << line << '\'';
+      EXPECT_FALSE(line.contains("1/3") && line.contains("left")) << line;
+    }
   }
 }
 
@@ -243,7 +251,7 @@ TEST_F(TrainingTerminalTest, ALogFileHasTheMessagesWithTheTime) {
   const CommandResult other = run_volta({"version", "--log-file", "text.txt"}, dir_.path());
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("is not a log of Volta"));
-  EXPECT_EQ(run_volta({"version", "--log-file", "no/where"}, dir_.path()).exit_code, 1);
+  EXPECT_EQ(run_volta({"version", "--log-file", "text.txt/x"}, dir_.path()).exit_code, 1);
   std::filesystem::create_directory(dir_.file("folder"));
   EXPECT_EQ(run_volta({"version", "--log-file", "folder"}, dir_.path()).exit_code, 3);
 }

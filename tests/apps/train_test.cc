@@ -182,7 +182,9 @@ TEST_F(TrainTest, AResumeTakesWhatIsNotGivenFromItsRun) {
   EXPECT_THAT(resumed.out, HasSubstr("\"loss\":"));
   EXPECT_THAT(resumed.out, Not(HasSubstr("\"loss\":0")));
   expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
-               "tokenizer is char, the checkpoint has byte");
+               "--tokenizer is char, the checkpoint has byte");
+  expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
+               "--steps is 2, the checkpoint has 3");
   expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
                "`volta train --init fin/step-3 --data FILE --out NEW`");
   EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",

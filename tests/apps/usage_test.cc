@@ -85,12 +85,44 @@ TEST_F(Usage, AFolderThatCannotBeMadeIsAFailure) {
 TEST_F(Usage, AFileThatCannotBeMadeIsAFailure) {
   std::filesystem::create_directories(path("folder.gguf"));
   const auto gguf = [](const std::string& place) { return place + ".gguf"; };
-  for (const std::string place : {"file/x", "/proc/none/x", "none/x", "folder"}) {
+  for (const std::string place : {"file/x", "/proc/none/x", "folder"}) {
     refuse({"tune", "export", place}, 1, "cannot");
     refuse({"eval", "run", "--data", "text.txt", "--profile", place}, 1, "--profile");
     refuse({"convert", "run", gguf(place), "--force"}, 1, "cannot");
   }
   refuse({"tune", "export", ""}, 2, "give the name");
+}
+
+TEST_F(Usage, TheFoldersAboveAResultAreMade) {
+  for (const Words& words : std::vector<Words>{
+           {"eval", "run", "--data", "text.txt", "--profile", "new/1/profile.json"},
+           {"eval", "run", "--data", "text.txt", "--log-file", "new/2/eval.log"},
+           {"convert", "run", "new/3/model.gguf"},
+           {"convert", "new/3/model.gguf", "new/4/model"},
+           {"quantize", "run", "--weights", "q8", "--out", "new/5/model"},
+           {"tokenizer", "train", "--data", "text.txt", "--vocab", "257", "--out", "new/6/tok"},
+           {"merge", "run", "--adapter", "lora", "--out", "new/7/model"}}) {
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(std::filesystem::exists(path(words.back()))) << words.back();
+  }
+}
+
+TEST_F(Usage, OptionsThatVoltaLacksComeWithWhatToDoInstead) {
+  for (const auto& [words, message] : std::vector<std::pair<Words, std::string>>{
+           {{"generate", "run", "--no-display-prompt"},
+            "--no-display-prompt is not known here; --output json has the new text alone"},
+           {{"generate", "run", "--repeat_last_n=64"}, "count the new tokens alone"},
+           {{"chat", "run", "--logit-bias", "5+1"}, "--top-k, --top-p, --min-p"},
+           {{"generate", "run", "--mirostat", "2"}, "--top-k, --top-p, --min-p"},
+           {{"generate", "run", "--grammar", "root"}, "check the text in your program"},
+           {{"chat", "run", "--color"}, "drop it: terminals get colours by themselves"},
+           {{"train", "--gradient-checkpointing"}, "a smaller --batch with --accumulate"},
+           {{"train", "--dora"}, "plain LoRA with --lora-targets all-linear"}}) {
+    refuse(words, 2, message);
+  }
+  // A command that could not have the option says no more than that.
+  refuse({"train", "--grammar", "root"}, 2, "--grammar is not known here\n");
 }
 
 TEST_F(Usage, APlaceIsFoundNotToBeWritableBeforeTheWork) {

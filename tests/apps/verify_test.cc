@@ -353,6 +353,7 @@ TEST_F(VerifyTest, InspectTellsTheMemory) {
   const CommandResult text = volta({"inspect", "run", "--batch", "3", "--context", "8"});
   ASSERT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr(" tensors of f32\n"));
+  EXPECT_THAT(text.out, HasSubstr("(GELU)"));
   EXPECT_THAT(text.out, HasSubstr("to generate at context 8, batch 3, computing in f32: "));
   const CommandResult json = volta({"inspect", "run", "--batch", "3", "--output", "json"});
   const auto parsed = parse_json(json.out, "inspect");
@@ -380,6 +381,16 @@ TEST(InspectOthers, CountsTheBytesOfEveryType) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("weights 593.2 KiB, 593.2 KiB in 21 tensors of f32\n"));
   EXPECT_THAT(result.out, HasSubstr("lm_head.weight"));
+  EXPECT_THAT(result.out, HasSubstr("context 128, window 8, vocabulary 512"));
+}
+
+TEST(InspectOthers, TellsTheFormOfGelu) {
+  VOLTA_NEEDS_SHARED("models/gpt2-tiny");
+  const test::TempDir dir;
+  const CommandResult result =
+      run_volta({"inspect", test::shared_path("models/gpt2-tiny")}, dir.path());
+  EXPECT_THAT(result.out, HasSubstr("(GELU (tanh))"));
+  EXPECT_THAT(result.out, Not(HasSubstr("window")));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ TEST_F(VoltaTest, BenchLengthsMustFitTheContext) {
 
 TEST_F(VoltaTest, ProfilesHaveAPlaceBeforeTheWorkBegins) {
   ASSERT_EQ(volta(train()).exit_code, 0);
-  expect_error({"generate", "run", "--profile", "nowhere/p.txt"}, 1, "nowhere");
+  expect_error({"generate", "run", "--profile", "text.txt/p.txt"}, 1, "text.txt/p.txt");
   expect_error({"generate", "run", "--profile", "run"}, 1, "it is a folder");
   expect_error({"inspect", "run", "--profile", "p.txt"}, 2, "--profile has no effect");
   expect_error({"version", "--profile", "p.txt"}, 2, "--profile has no effect");
@@ -286,9 +286,9 @@ TEST_F(VoltaTest, PlacesThatCannotBeWrittenEndWithOne) {
   expect_error(train({"--out", "text.txt"}), 1, "text.txt");
   expect_error(train({"--out", "text.txt/x"}), 1, "text.txt");
   expect_error(train({"--out", "/proc/volta"}), 1, "/proc/volta");
-  const CommandResult unprofiled = volta(train({"--profile", "none/x.json"}));
+  const CommandResult unprofiled = volta(train({"--profile", "text.txt/x.json"}));
   EXPECT_EQ(unprofiled.exit_code, 1) << unprofiled.err;
-  EXPECT_THAT(unprofiled.err, HasSubstr("none/x.json"));
+  EXPECT_THAT(unprofiled.err, HasSubstr("text.txt/x.json"));
 }
 
 TEST_F(VoltaTest, BadModelsEndWithThree) {

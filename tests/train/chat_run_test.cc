@@ -95,7 +95,7 @@ TEST_F(ChatRun, AnotherTemplateOrTokenizerOfTheBaseIsNoticed) {
   // Other ids because of other settings: these are named.
   RunOptions other = o;
   other.val_fraction = 0.3;
-  expect_error(train(other), ErrorCode::kMismatch, "val_fraction is 0.3");
+  expect_error(train(other), ErrorCode::kMismatch, "--val-fraction is 0.3");
   other = o;
   other.seed = 8;
   expect_error(train(other), ErrorCode::kMismatch, "seed is 8");

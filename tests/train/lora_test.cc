@@ -224,13 +224,13 @@ TEST_F(LoraRun, AnotherBaseOrAnotherKindIsRefused) {
   expect_error(train(moved), mismatch, "are not those that the adapter was begun on (" + o.init);
   RunOptions rank = o;
   rank.lora.rank = 3;
-  expect_error(train(rank), mismatch, "lora.rank is 3, the checkpoint has 2");
+  expect_error(train(rank), mismatch, "--lora-rank is 3, the checkpoint has 2");
   expect_error(train(rank), mismatch,
                "start a new run from its merged model: `volta merge BASE --adapter ");
   RunOptions targets = o;
   targets.lora.targets = {"c_fc"};
   expect_error(train(targets), mismatch,
-               "lora.targets is c_fc, the checkpoint has c_attn,c_fc,c_proj");
+               "--lora-targets is c_fc, the checkpoint has c_attn,c_fc,c_proj");
   RunOptions full = o;
   full.lora = {};
   expect_error(train(full), mismatch,

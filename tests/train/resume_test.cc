@@ -205,7 +205,7 @@ TEST_F(Resume, CanTrainLongerThanPlanned) {
   EXPECT_GT(metrics[20].lr, metrics[19].lr);
   // Fewer steps are another run.
   cosine.trainer.schedule.steps = 25;
-  expect_error(train(cosine), ErrorCode::kMismatch, "training.steps is 25, the checkpoint has 30");
+  expect_error(train(cosine), ErrorCode::kMismatch, "--steps is 25, the checkpoint has 30");
 }
 
 TEST_F(Resume, TakesAnotherLearningRateWithAMessage) {

@@ -290,22 +290,22 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
     change(o);
     expect_error(train(o), ErrorCode::kMismatch, text);
   };
-  expect_refused([](auto& o) { o.seed = 2; }, "seed is 2, the checkpoint has 1");
-  expect_refused([](auto& o) { o.trainer.batch = 5; }, "training.batch is 5, the checkpoint has 4");
-  expect_refused([](auto& o) { o.trainer.schedule.steps = 10; }, "training.steps is 10");
+  expect_refused([](auto& o) { o.seed = 2; }, "--seed is 2, the checkpoint has 1");
+  expect_refused([](auto& o) { o.trainer.batch = 5; }, "--batch is 5, the checkpoint has 4");
+  expect_refused([](auto& o) { o.trainer.schedule.steps = 10; }, "--steps is 10");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 10; },
                  "start a new run from this model: `volta train --init " + dir_.file("a/step-20") +
                      " --data FILE --out NEW`");
   expect_refused([](auto& o) { o.tokenizer = "byte"; },
                  "tokenizer is byte, the checkpoint has char");
-  expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "training.dropout");
+  expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "--dropout is 0.5");
   expect_refused([](auto& o) { o.trainer.compute_dtype = DType::kBF16; },
-                 "training.compute_dtype is bf16, the checkpoint has f32");
+                 "--dtype is bf16, the checkpoint has f32");
   expect_refused([](auto& o) { o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd; },
-                 "training.optimizer is sgd, the checkpoint has adamw");
-  expect_refused([](auto& o) { o.model.layers = 3; }, "model.layers is 3, the checkpoint has 2");
+                 "--optimizer is sgd, the checkpoint has adamw");
+  expect_refused([](auto& o) { o.model.layers = 3; }, "--layers is 3, the checkpoint has 2");
   expect_refused([](auto& o) { o.model.norm_bias = true; }, "model.norm_bias is true");
-  expect_refused([](auto& o) { o.val_fraction = 0.2; }, "val_fraction is 0.2");
+  expect_refused([](auto& o) { o.val_fraction = 0.2; }, "--val-fraction is 0.2");
   expect_refused(
       [&](auto& o) {
         o.data = {dir_.file("other.txt")};

@@ -108,6 +108,9 @@ TEST(TrainingFlags, AResumedRunMustAgreeWithWhatTheTableSays) {
   EXPECT_FALSE(may_extend("training.lr"));
   EXPECT_TRUE(may_adjust("training.lr"));
   EXPECT_FALSE(may_adjust("training.steps"));
+  EXPECT_EQ(option_of("training.steps"), "--steps");
+  EXPECT_EQ(option_of("training.compute_dtype"), "--dtype");
+  EXPECT_EQ(option_of("model.norm_eps"), "model.norm_eps");  // No option sets it.
 }
 
 TEST(TrainingFlags, AKeyThatWasAddedLaterMayBeMissing) {

@@ -332,6 +332,7 @@ Result<bool> folder_to_gguf(const ModelSource& source, const std::string& gguf,
     VOLTA_TRY(weights.check_unchanged(output.parameter));
     return done;
   };
+  VOLTA_TRY(create_directories(parent_path(gguf)));
   VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data,
                        replace ? Existing::kReplace : Existing::kKeep));
   return complete;

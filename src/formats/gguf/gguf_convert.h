@@ -29,7 +29,8 @@ Status gguf_to_folder(const ModelSource& source, const std::string& directory, D
 
 /// Writes a GGUF file of the model in a folder, with matrices of `type`, or each in the type that
 /// the folder has (f32, bf16 or f16) if there is none; a matrix whose rows are not a whole number
-/// of blocks becomes F16. Vectors and learned positions are F32. An existing file, and one that
+/// of blocks becomes F16. Vectors and learned positions are F32. Folders above the file that do not
+/// exist are made, when everything but the weights is checked. An existing file, and one that
 /// appears during the work, is refused unless `replace`. kInvalidArgument when the source is a
 /// .gguf file. Returns false when the tokenizer could be stored as tokenizer.json only (see
 /// add_gguf_tokenizer).
