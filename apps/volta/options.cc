@@ -180,6 +180,25 @@ std::string flag_with_value(const CLI::App& app, const std::vector<std::string>&
   return "";
 }
 
+// A flag that was given a value other than true and false, and that CLI11 2.4 took all the same.
+// Empty if there is none.
+std::string flag_with_taken_value(const CLI::App& app) {
+  const auto is_truth = [](const std::string& value) {
+    return value == "true" || value == "false";
+  };
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() != 0 || option->get_lnames().empty()) continue;
+    if (!std::ranges::all_of(option->results(), is_truth)) {
+      return "--" + option->get_lnames().front();
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    std::string flag = flag_with_taken_value(*command);
+    if (!flag.empty()) return flag;
+  }
+  return "";
+}
+
 // A message of one line about what is wrong with the words of the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& words) {
@@ -482,6 +501,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     const std::string flag = flag_with_value(*app_, words);
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} takes no value", flag.empty() ? "a flag" : flag));
+  }
+  const std::string flag = flag_with_taken_value(*app_);
+  if (!flag.empty()) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} takes no value", flag));
   }
   return std::string();
 }

@@ -261,6 +261,7 @@ TEST_F(Usage, UnknownWordsComeWithASuggestion) {
            {{"generate", "run", "-temp", "3"}, "-temp is not known here; did you mean --temp?"},
            {{"--adapter", "a", "generate", "run"}, "it goes behind the name of the command"},
            {{"train", "--resume=it", "--out", "x"}, "--resume takes no value"},
+           {{"train", "--data=text.txt", "--keep-best=maybe"}, "--keep-best takes no value"},
            {{"run", "x"}, "run is not known here; did you mean chat?"},
            {{"help", "bench", "nosuch"}, "nosuch is not known here"},
            {{"help", "nosuch"}, "nosuch is not known here"},

@@ -227,17 +227,11 @@ constexpr std::string_view kUseFolder =
 
 // An activation in words, with the value of --activation.
 std::string_view activation_in_words(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return "the exact GELU (gelu)";
-    case Activation::kGeluTanh:
-      return "the tanh approximation of the GELU (gelu_tanh, also called gelu_new)";
-    case Activation::kRelu:
-      return "the ReLU (relu)";
-    case Activation::kSilu:
-      return "the SiLU (silu)";
+  if (activation == Activation::kGelu) return "the exact GELU (gelu)";
+  if (activation == Activation::kGeluTanh) {
+    return "the tanh approximation of the GELU (gelu_tanh, also called gelu_new)";
   }
-  return "unknown";
+  return activation == Activation::kRelu ? "the ReLU (relu)" : "the SiLU (silu)";
 }
 
 // What is wrong with the activation of a model of an architecture that has another one.

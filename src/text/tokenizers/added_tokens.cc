@@ -33,6 +33,7 @@ bool looks_like_control(std::string_view content) {
 Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                         const Normalizer& normalizer, WorkBudget& budget) {
   if (token.content.empty()) return {};
+  token.id = vocabulary.find(token.content).value_or(token.id);
   const auto added = tokens_.find(token.id);
   const std::string_view other =
       added != tokens_.end() ? added->second.token.content : vocabulary.token(token.id);
@@ -42,7 +43,6 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                             "every token needs an id of its own",
                             token.content, token.id, other));
   }
-  token.id = vocabulary.find(token.content).value_or(token.id);
   if (token.id < 0 || token.id >= kMaxTokenId) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("added token '{}' has the id {}; ids go from 0 to {}", token.content,
