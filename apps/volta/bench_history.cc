@@ -105,6 +105,7 @@ Status bench_history(const Globals& globals, const BenchHistoryOptions& options)
   VOLTA_TRY(const std::string text, read_input(options.file, kMaxHistoryBytes));
   VOLTA_TRY(const auto series, parse_history(text, input_name(options.file)));
   if (!options.svg.empty()) {
+    VOLTA_TRY(make_folder_of(options.svg, "--svg"));
     VOLTA_TRY(write_file_atomic(options.svg, history_plot_svg(series), existing_file(globals)));
   }
   return print(output == Output::kJson ? to_json(series) : to_text(series));

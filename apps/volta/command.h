@@ -201,13 +201,13 @@ void note_raw(std::string_view text);
 /// a checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// Makes the folders above a file that will be written, as `mkdir -p` does. kIo when that fails.
-/// `flag` is the name of the option; empty when the path is an argument.
+/// Makes the folders above a file that is about to be written, as `mkdir -p` does. kIo when that
+/// fails. `flag` is the name of the option; empty when the path is an argument.
 Status make_folder_of(const std::string& path, std::string_view flag);
-/// Checks that a result may be written to `path`, and makes the folders above it. kInvalidArgument
-/// when this command reads the file that exists there (even with --force), or, naming --force, when
-/// there is a file and --force was not given; kIo when something else than a regular file exists
-/// there, or when its folder cannot be made. `flag` as for make_folder_of().
+/// Checks that a result may be written to `path`, and that the folders above it can be made.
+/// kInvalidArgument when this command reads the file that exists there (even with --force), or,
+/// naming --force, when there is a file and --force was not given; kIo when something else than a
+/// regular file exists there, or when its folder cannot be made. `flag` as for make_folder_of().
 Status check_output_file(const Globals& globals, const std::string& path, std::string_view flag);
 /// The same for a result that is not part of a model (logits, a profile, a tuning table). Even with
 /// --force, kInvalidArgument when it would replace a file of a model, an adapter or a run.

@@ -34,7 +34,9 @@ std::string tensor_line(const SafetensorsEntry& tensor) {
                      std::max<std::size_t>(room, 1) - 1);
 }
 
-std::string_view activation_text(Activation activation) {
+std::string_view activation_text(const TransformerConfig& c) {
+  const Activation activation = c.activation;
+  if (c.activation_scale != 1.0f) return "quick GELU";  // x sigmoid(1.702 x).
   if (activation == Activation::kRelu) return "ReLU";
   if (activation == Activation::kSilu) return "SiLU";
   return activation == Activation::kGeluTanh ? "GELU (tanh)" : "GELU";
@@ -85,7 +87,7 @@ std::string architecture(const TransformerConfig& c) {
       "{}, {} wide, {} ({} key/value) of {}, FFN {} ({}{}), {} positions, {} norm, "
       "context {}{}, vocabulary {}, output {}",
       counted(c.layers, "layer"), c.dim, counted(c.heads, "head"), c.kv_heads, c.head_dim, c.ffn,
-      c.ffn_kind == FfnKind::kGated ? "gated " : "", activation_text(c.activation),
+      c.ffn_kind == FfnKind::kGated ? "gated " : "", activation_text(c),
       c.position == PositionKind::kLearned ? "learned" : "rotary",
       c.norm == NormKind::kLayer ? "layer" : "RMS", c.context, window_text(c), c.vocab_size,
       c.tied_output ? "tied to the embedding" : "a matrix of its own");

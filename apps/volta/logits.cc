@@ -52,6 +52,7 @@ Status logits(const Globals& globals, const LogitsOptions& options) {
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
   VOLTA_TRY(check_result_file(globals, options.out, "--out"));
+  VOLTA_TRY(make_folder_of(options.out, "--out"));
   // Created before anything is computed, so that an error in writing is reported at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file,

@@ -7,8 +7,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.h"
+#include "base/file_ops.h"
 #include "base/temporary.h"
 #include "command.h"
 #include "formats/adapter.h"
@@ -86,6 +88,22 @@ Status make_folder_of(const std::string& path, std::string_view flag) {
       std::move(made).error().with_context(flag.empty() ? path : fmt::format("{} {}", flag, path)));
 }
 
+namespace {
+
+// Tries to make the folders above a file. They are removed again, because the work that comes
+// before the file may fail.
+Status try_folder_of(const std::string& path, std::string_view flag) {
+  std::vector<std::string> missing;
+  for (std::string place = parent_path(path); !path_exists(place); place = parent_path(place)) {
+    missing.push_back(place);
+  }
+  Status made = make_folder_of(path, flag);
+  for (const std::string& place : missing) file_ops().rmdir(place);
+  return made;
+}
+
+}  // namespace
+
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag) {
   VOLTA_TRY(check_output_file(globals, path, flag));
   if (!path_exists(path)) return {};
@@ -114,7 +132,7 @@ Status check_output_file(const Globals& globals, const std::string& path, std::s
     return std::unexpected(std::move(place).error().with_context(what));
   }
   VOLTA_TRY(check_not_read(globals, path, flag));
-  if (!path_exists(path)) return make_folder_of(path, flag);
+  if (!path_exists(path)) return try_folder_of(path, flag);
   if (globals.force) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{}: the file is there already; name another one, or replace it with "

@@ -223,7 +223,8 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   if (!globals.profile.empty()) {
     // The profile is written last. Check now that it can be written, before an hour of work.
     VOLTA_TRY(check_result_file(globals, globals.profile, "--profile"));
-    if (auto place = try_file(globals.profile); !place) {
+    const bool has_folder = path_exists(parent_path(globals.profile));  // Else it can be made.
+    if (auto place = has_folder ? try_file(globals.profile) : Status(); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
     }
     VOLTA_TRY(session.profiler_, ProfilingDevice::create(session.device_));
@@ -237,6 +238,7 @@ Status Session::finish(const std::string& result) const {
   const std::string& path = globals_.profile;
   // Checked again, because the command has written its own result meanwhile.
   Status written = check_output_file(globals_, path, "--profile");
+  if (written) written = make_folder_of(path, "--profile");
   if (written) {
     written = write_file_atomic(path, to_text(profiler_->profile(), profile_format_for(path)),
                                 existing_file(globals_));

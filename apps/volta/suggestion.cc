@@ -24,13 +24,15 @@ constexpr std::string_view kPenalties =
     "penalties have no window; --frequency-penalty and --presence-penalty count the new tokens "
     "alone";
 constexpr std::string_view kSampling =
-    "it is not built; --top-k, --top-p, --min-p and the penalties choose among tokens";
+    "logit bias, typical, XTC, DRY and mirostat sampling are not built; --top-k, --top-p, --min-p "
+    "and the penalties choose among tokens";
 constexpr std::string_view kGrammars =
     "grammars are not built; check the text in your program and ask again with another --seed";
 constexpr std::string_view kColors =
     "drop it: terminals get colours by themselves, unless NO_COLOR is set";
 constexpr std::string_view kCheckpointing =
-    "it is not built; a smaller --batch with --accumulate, or a shorter --context, saves memory";
+    "gradient checkpointing is not built; a smaller --batch with --accumulate, or a shorter "
+    "--context, saves memory";
 constexpr std::string_view kDora =
     "DoRA is not built; plain LoRA with --lora-targets all-linear adapts more of the model";
 
@@ -130,6 +132,9 @@ constexpr std::array kForeignWords = {
     ForeignWord{"--mirostat", "--top-k", kSampling},
     ForeignWord{"--mirostat-lr", "--top-k", kSampling},
     ForeignWord{"--mirostat-ent", "--top-k", kSampling},
+    ForeignWord{"--typical", "--top-k", kSampling},
+    ForeignWord{"--xtc-probability", "--top-k", kSampling},
+    ForeignWord{"--dry-multiplier", "--top-k", kSampling},
     ForeignWord{"--grammar", "--top-k", kGrammars},
     ForeignWord{"--grammar-file", "--top-k", kGrammars},
     ForeignWord{"--json-schema", "--top-k", kGrammars},

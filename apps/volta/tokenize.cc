@@ -12,7 +12,6 @@
 
 #include "base/arithmetic.h"
 #include "base/file.h"
-#include "base/file_ops.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
@@ -126,18 +125,6 @@ Result<std::string> read_training_text(const std::string& path) {
   return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", name, *mistake));
 }
 
-// Tries to make a folder and its missing parents. They are removed again, because the work that
-// follows may be interrupted.
-Status check_folder(const std::string& path) {
-  std::vector<std::string> missing;
-  for (std::string place = path; !path_exists(place); place = parent_path(place)) {
-    missing.push_back(place);
-  }
-  const Status created = create_directories(path);
-  for (const std::string& place : missing) file_ops().rmdir(place);
-  return created;
-}
-
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -147,15 +134,13 @@ Status train(const Globals& globals, const TrainOptions& options) {
   // Checked before the work: the file can be written.
   const std::string path = join_path(options.out, "tokenizer.json");
   VOLTA_TRY(check_tokenizer_folder(options.out, "--out"));
-  // A missing folder is made when the tokenizer is complete: see check_folder().
-  if (path_exists(options.out)) VOLTA_TRY(check_output_file(globals, path, "--out"));
+  VOLTA_TRY(check_output_file(globals, path, "--out"));
   VOLTA_TRY(const std::string text, read_training_text(options.data));
-  VOLTA_TRY(check_folder(options.out));
   tokenizers::BpeTrainingOptions training = options.training;
   training.interrupted = interrupted;
   VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
-  VOLTA_TRY(create_directories(options.out));
+  VOLTA_TRY(make_folder_of(path, "--out"));
   VOLTA_TRY(write_file_atomic(path, json, existing_file(globals)));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
   return {};

@@ -269,6 +269,7 @@ Status export_to(const Globals& globals, const std::string& file) {
   }
   const std::string json = tuner::tuning_to_json(entries, tuner::cpu_signature());
   if (to_output) return print(json);
+  VOLTA_TRY(make_folder_of(file, ""));
   VOLTA_TRY(write_file_atomic(file, json, existing_file(globals)));
   return print(fmt::format("{} written to {}\n", counted(std::ssize(entries), "shape"), file));
 }

@@ -350,11 +350,8 @@ Status check_neutral_keys(const JsonRef& root, std::string_view type,
                           const TransformerConfig& config) {
   for (const Family& family : kFamilies) {
     for (const FamilyNumber& number : family.numbers) {
-      const JsonValue* given = root.node().find(number.key);
-      if (given != nullptr && !given->is_null()) {
-        const auto value = root.get_float(number.key);
-        if (value && is_neutral(number, static_cast<float>(*value), config)) continue;
-      }
+      const auto value = root.get_float(number.key);
+      if (value && is_neutral(number, static_cast<float>(*value), config)) continue;
       VOLTA_TRY(check_owner(root, type, number.key, owners_of_number(number.key)));
     }
   }

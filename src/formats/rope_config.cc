@@ -219,8 +219,8 @@ class AgreedValue {
     if (*value_ == value) return {};
     place.erase(0, place.rfind(' ') + 1);  // The name of the file is in place_ already.
     return fail(ErrorCode::kInvalidFile,
-                fmt::format("{} is {}, but {} is {}; write the {} that the weights were trained "
-                            "with in both places",
+                fmt::format("{} is {}, but {} is {}; write the {} that the model is to run with in "
+                            "both places, or remove one of them",
                             place_, *value_, place, value, what_));
   }
 
@@ -244,6 +244,8 @@ Status add_kinds(const JsonRef& object, const RopeKeys& keys, AgreedValue<std::s
     VOLTA_TRY(const auto given, object.optional_member(key));
     if (!given) continue;
     VOLTA_TRY(const std::string name, given->as_string());
+    // The text part of Qwen2-VL: "mrope" is about positions of images, and rope_type says the rest.
+    if (name == "mrope" && key == "type" && object.node().find("rope_type") != nullptr) continue;
     VOLTA_TRY(agreed.add(given->path(), std::string(usual_name(name, keys))));
   }
   return {};

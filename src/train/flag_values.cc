@@ -349,6 +349,8 @@ bool may_adjust(std::string_view key) { return has_rule(key, OnResume::kMayAdjus
 std::string option_of(std::string_view key) {
   if (key == "seed") return "--seed";  // Options of all commands, which the table has no names for.
   if (key == "training.compute_dtype") return "--dtype";
+  if (key == "model.norm_bias") return "--bias";  // The first one of those that this flag sets.
+  if (key == "model.tied_output") return "--untied";
   for (const TrainingFlag& flag : training_flags()) {
     if (flag.key == key && !flag.name.empty()) return fmt::format("--{}", flag.name);
   }

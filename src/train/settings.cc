@@ -145,8 +145,9 @@ Result<std::string> advice(const std::string& difference, const std::string& cur
   }
   if (!from_file) {
     return fmt::format(
-        "{}{}. A resumed run keeps the settings that decide its numbers: leave the option out, or "
-        "give it its old value",
+        "{}{}. A resumed run keeps the settings that decide its numbers: leave out what changes "
+        "this "
+        "one (its option, or --preset), or give it its old value",
         option_of(key), std::string_view(difference).substr(key.size()));
   }
   return fmt::format(

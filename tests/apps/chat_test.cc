@@ -307,6 +307,7 @@ TEST_F(ChatTest, AStopStringEndsAnAnswer) {
     return static_cast<unsigned char>(content[i]) < 0x80;
   };
   while (at + 2 < content.size() && !(is_ascii(at) && is_ascii(at + 1))) ++at;
+  ASSERT_TRUE(is_ascii(at) && is_ascii(at + 1)) << content;
   const std::string stop = content.substr(at, 2);
   const auto cut = turns(talk("Hello\n", {"--stop", stop}));
   EXPECT_EQ(cut.at(0)["content"], content.substr(0, content.find(stop)));

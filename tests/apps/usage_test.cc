@@ -106,6 +106,15 @@ TEST_F(Usage, TheFoldersAboveAResultAreMade) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_TRUE(std::filesystem::exists(path(words.back()))) << words.back();
   }
+  // Not before there is something to write into them.
+  for (const Words& words : std::vector<Words>{
+           {"eval", "nowhere", "--data", "text.txt", "--profile", "none/1/profile.json"},
+           {"logits", "nowhere", "--ids", "x", "--out", "none/2/logits.safetensors"},
+           {"bench", "history", "nowhere", "--svg", "none/3/history.svg"},
+           {"tokenizer", "train", "--data", "nowhere", "--out", "none/4/tok"}}) {
+    EXPECT_NE(volta(words).exit_code, 0) << testing::PrintToString(words);
+    EXPECT_FALSE(std::filesystem::exists(path("none"))) << testing::PrintToString(words);
+  }
 }
 
 TEST_F(Usage, OptionsThatVoltaLacksComeWithWhatToDoInstead) {
@@ -115,6 +124,8 @@ TEST_F(Usage, OptionsThatVoltaLacksComeWithWhatToDoInstead) {
            {{"generate", "run", "--repeat_last_n=64"}, "count the new tokens alone"},
            {{"chat", "run", "--logit-bias", "5+1"}, "--top-k, --top-p, --min-p"},
            {{"generate", "run", "--mirostat", "2"}, "--top-k, --top-p, --min-p"},
+           {{"generate", "run", "--typical=0.9"},
+            "typical, XTC, DRY and mirostat sampling are not"},
            {{"generate", "run", "--grammar", "root"}, "check the text in your program"},
            {{"chat", "run", "--color"}, "drop it: terminals get colours by themselves"},
            {{"train", "--gradient-checkpointing"}, "a smaller --batch with --accumulate"},

@@ -147,8 +147,8 @@ TEST(RopeConfig, TwoPlacesThatDifferAreRefused) {
     json bases = llama(R"({"rope_type":"default","rope_theta":10000})", key);
     bases["rope_theta"] = 500000.0;
     refuse(bases, "config.json: rope_theta is 500000, but " + key +
-                      ".rope_theta is 10000; write the rope_theta that the weights were trained "
-                      "with in both places");
+                      ".rope_theta is 10000; write the rope_theta that the model is to run with "
+                      "in both places, or remove one of them");
     bases["rope_theta"] = 10000.0;
     EXPECT_EQ(parse(bases).rope_theta, 10000.0f);
     bases["rope_theta"] = nullptr;
@@ -156,6 +156,8 @@ TEST(RopeConfig, TwoPlacesThatDifferAreRefused) {
     json types = llama(R"({"rope_type":"linear","type":"dynamic","factor":2})", key);
     refuse(types, "config.json: " + key + ".rope_type is linear, but " + key + ".type is dynamic");
     types[key]["type"] = "linear";
+    EXPECT_EQ(parse(types).rope_scaling.kind, RopeKind::kLinear);
+    types[key]["type"] = "mrope";  // As the text part of Qwen2-VL has it.
     EXPECT_EQ(parse(types).rope_scaling.kind, RopeKind::kLinear);
   }
   json objects = llama(R"({"rope_type":"default","rope_theta":5})");

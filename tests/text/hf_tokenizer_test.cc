@@ -358,9 +358,16 @@ TEST(HfTokenizer, TwoTokensWithOneIdAreRefused) {
   file["added_tokens"][2] = {{"id", 0}, {"content", "<s>"}};  // Its id in the vocabulary wins.
   EXPECT_EQ(*parse(file)->encode("<s>"), Ids{1});
   file["added_tokens"].erase(2);
-  expect_error(
-      parse_tokenizer(file.dump(), "t.json", R"({"added_tokens_decoder":{"2":{"content":"<z>"}}})"),
-      invalid, "added token '<z>' has the id 2, which is the id of the token '<x>'");
+}
+
+TEST(HfTokenizer, TheConfigRenamesReservedTokens) {
+  json file = small(R"({"type":"BPE","vocab":{"a":0,"<r1>":1},"merges":[]})");
+  file["added_tokens"] = {{{"id", 2}, {"content", "<r2>"}, {"special", true}}};
+  const auto tokenizer = parse_tokenizer(
+      file.dump(), "t.json",
+      R"({"added_tokens_decoder":{"1":{"content":"<im_start>"},"2":{"content":"<im_end>"}}})");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message();
+  EXPECT_EQ(*(*tokenizer)->encode("<im_start>a<im_end>"), (Ids{1, 0, 2}));
 }
 
 TEST(HfTokenizer, BrokenModelsAreRefused) {

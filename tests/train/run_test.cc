@@ -304,7 +304,7 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   expect_refused([](auto& o) { o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd; },
                  "--optimizer is sgd, the checkpoint has adamw");
   expect_refused([](auto& o) { o.model.layers = 3; }, "--layers is 3, the checkpoint has 2");
-  expect_refused([](auto& o) { o.model.norm_bias = true; }, "model.norm_bias is true");
+  expect_refused([](auto& o) { o.model.norm_bias = true; }, "--bias is true");
   expect_refused([](auto& o) { o.val_fraction = 0.2; }, "--val-fraction is 0.2");
   expect_refused(
       [&](auto& o) {
@@ -312,8 +312,9 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
         test::put_file(o.data.front(), test::get_file(dir_.file("text.txt")) + "the cat");
       },
       "The data is no longer what the run was trained on");
-  expect_refused([](auto& o) { o.trainer.batch = 5; },
-                 "leave the option out, or give it its old value");
+  expect_refused(
+      [](auto& o) { o.trainer.batch = 5; },
+      "leave out what changes this one (its option, or --preset), or give it its old value");
   // What is only watched may change.
   RunOptions o = options("a");
   o.resume = true;

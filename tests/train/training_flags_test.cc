@@ -110,6 +110,8 @@ TEST(TrainingFlags, AResumedRunMustAgreeWithWhatTheTableSays) {
   EXPECT_FALSE(may_adjust("training.steps"));
   EXPECT_EQ(option_of("training.steps"), "--steps");
   EXPECT_EQ(option_of("training.compute_dtype"), "--dtype");
+  EXPECT_EQ(option_of("model.norm_bias"), "--bias");
+  EXPECT_EQ(option_of("model.tied_output"), "--untied");
   EXPECT_EQ(option_of("model.norm_eps"), "model.norm_eps");  // No option sets it.
 }
 

@@ -364,14 +364,6 @@ void GgufFile::release(const GgufTensor& tensor) const {
   if (owner_ != nullptr) owner_->release(tensor.offset, tensor.bytes);
 }
 
-bool has_gguf_name(std::string_view path) {
-  constexpr std::string_view kSuffix = ".gguf";
-  if (path.size() < kSuffix.size()) return false;
-  return std::ranges::equal(path.substr(path.size() - kSuffix.size()), kSuffix, [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b;
-  });
-}
-
 bool is_gguf_path(const std::string& path) {
   if (is_directory(path)) return false;
   if (has_gguf_name(path)) return true;

@@ -89,10 +89,11 @@ Result<TokenLists> read_token_lists(const GgufFile& file) {
   lists.types.assign(lists.tokens.size(), TokenType::kNormal);
   for (std::size_t id = 0; id < types.size(); ++id) {
     if (types[id] < 1 || types[id] > static_cast<std::int32_t>(TokenType::kByte)) {
-      return damaged(file, fmt::format("tokenizer.ggml.token_type is {} for token {} ('{}'); the "
-                                       "types are 1 (normal), 2 (unknown), 3 (control), 4 (defined "
-                                       "by the user), 5 (unused) and 6 (byte)",
-                                       types[id], id, lists.tokens[id]));
+      return damaged(file,
+                     fmt::format("tokenizer.ggml.token_type is {} for token {} ('{}'); the "
+                                 "types are 1 (normal), 2 (unknown), 3 (control), 4 (defined "
+                                 "by the user), 5 (unused) and 6 (byte). Convert the model again",
+                                 types[id], id, lists.tokens[id]));
     }
     lists.types[id] = static_cast<TokenType>(types[id]);
   }

@@ -30,19 +30,22 @@ bool looks_like_control(std::string_view content) {
 
 }  // namespace
 
+Status AddedTokens::check_id(const AddedToken& token, const Vocabulary& vocabulary) const {
+  if (token.content.empty() || vocabulary.find(token.content)) return {};
+  const auto added = tokens_.find(token.id);
+  const std::string_view other =
+      added != tokens_.end() ? added->second.token.content : vocabulary.token(token.id);
+  if (other.empty() || other == token.content) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("added token '{}' has the id {}, which is the id of the token '{}'; "
+                          "every token needs an id of its own",
+                          token.content, token.id, other));
+}
+
 Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                         const Normalizer& normalizer, WorkBudget& budget) {
   if (token.content.empty()) return {};
   token.id = vocabulary.find(token.content).value_or(token.id);
-  const auto added = tokens_.find(token.id);
-  const std::string_view other =
-      added != tokens_.end() ? added->second.token.content : vocabulary.token(token.id);
-  if (!other.empty() && other != token.content) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("added token '{}' has the id {}, which is the id of the token '{}'; "
-                            "every token needs an id of its own",
-                            token.content, token.id, other));
-  }
   if (token.id < 0 || token.id >= kMaxTokenId) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("added token '{}' has the id {}; ids go from 0 to {}", token.content,

@@ -42,8 +42,12 @@ struct Segment {
 
 class AddedTokens {
  public:
-  /// Adds a token. A token in the model's vocabulary gets the model's id. kInvalidFile for an id
-  /// out of range or of a token with another text, and the errors of normalizing the token.
+  /// kInvalidFile, naming both, if a token has the id of another one: of an added token, or of one
+  /// in the model's vocabulary.
+  Status check_id(const AddedToken& token, const Vocabulary& vocabulary) const;
+  /// Adds a token. A token in the model's vocabulary gets the model's id. With the id of another
+  /// token, it takes that one's place. kInvalidFile for an id out of range, and the errors of
+  /// normalizing the token.
   Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer,
              WorkBudget& budget);
 

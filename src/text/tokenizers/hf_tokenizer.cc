@@ -150,6 +150,7 @@ Status HfTokenizer::parse_added_tokens(const JsonRef& json, WorkBudget& budget) 
     VOLTA_TRY(AddedToken token, parse_added_token(item));
     VOLTA_TRY(const std::int64_t id, item.get_int("id", 0, kMaxTokenId - 1));
     token.id = static_cast<std::int32_t>(id);
+    VOLTA_TRY(added_.check_id(token, model_->vocabulary()));
     VOLTA_TRY(budget.spend(kStepsPerToken, "added_tokens"));
     VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_, budget));
   }
@@ -157,7 +158,8 @@ Status HfTokenizer::parse_added_tokens(const JsonRef& json, WorkBudget& budget) 
 }
 
 // Reads tokenizer_config.json: "added_tokens_decoder" may have tokens that tokenizer.json lacks,
-// and "eos_token" is the text of a token or an added token.
+// also in place of reserved ones (by their ids), and "eos_token" is the text of a token or an added
+// token.
 Status HfTokenizer::parse_config(const JsonRef& config, WorkBudget& budget) {
   VOLTA_TRY(const auto added, config.optional_member("added_tokens_decoder"));
   if (added) {
