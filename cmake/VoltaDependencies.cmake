@@ -19,6 +19,21 @@ target_include_directories(
 target_compile_definitions(volta_highway INTERFACE HWY_DISABLE_PCLMUL_AES
                            "HWY_DISABLED_TARGETS=(HWY_AVX3 - 1)")
 find_package(simdjson CONFIG REQUIRED)
+# The header of simdjson 3.6 (Ubuntu 24.04) has a template that nothing uses and that clang 19 refuses.
+set(VOLTA_DEPENDENCY_FLAGS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  include(CheckCXXSourceCompiles)
+  include(CMakePushCheckState)
+  cmake_push_check_state(RESET)
+  set(CMAKE_REQUIRED_FLAGS -std=c++20)
+  set(CMAKE_REQUIRED_LIBRARIES simdjson::simdjson)
+  check_cxx_source_compiles("#include <simdjson.h>\nint main() {}" VOLTA_SIMDJSON_COMPILES)
+  cmake_pop_check_state()
+  if(NOT VOLTA_SIMDJSON_COMPILES)
+    # Then templates are examined where they are used.
+    set(VOLTA_DEPENDENCY_FLAGS -fdelayed-template-parsing -Wno-delayed-template-parsing-in-cxx20)
+  endif()
+endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)

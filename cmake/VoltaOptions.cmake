@@ -91,7 +91,7 @@ function(volta_compile_options target)
       $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>
       $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-ffunction-sections>
       $<$<CONFIG:Release>:-fdata-sections>
-      ${VOLTA_INSTRUMENT})
+      ${VOLTA_DEPENDENCY_FLAGS} ${VOLTA_INSTRUMENT})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(APPEND flags -march=${VOLTA_MARCH})
   endif()

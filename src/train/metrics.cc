@@ -44,7 +44,8 @@ struct Lines {
   std::vector<std::string_view> cut;
   std::vector<std::int64_t> damaged;  // Line numbers (from 1) of unexpected cut lines.
 };
-Lines sort_lines(std::string_view text, std::string_view name, std::int64_t last_step) {
+// kOutOfMemory: a line that cannot be read for want of memory is not damaged.
+Result<Lines> sort_lines(std::string_view text, std::string_view name, std::int64_t last_step) {
   Lines lines;
   std::int64_t step = 0;
   for (std::int64_t number = 1; !text.empty(); ++number) {
@@ -53,6 +54,9 @@ Lines sort_lines(std::string_view text, std::string_view name, std::int64_t last
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(torn ? text.size() : end + 1);
     const auto record = parse_record(line, name);
+    if (!record && record.error().code() == ErrorCode::kOutOfMemory) {
+      return std::unexpected(record.error());
+    }
     if (record && record->step > step && record->step <= last_step) {
       step = record->step;
       lines.records.push_back(*record);
@@ -131,7 +135,8 @@ std::string to_json(const MetricsRecord& record) {
 
 Result<std::vector<MetricsRecord>> read_metrics(const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
-  return sort_lines(text, path, kMaxPlausibleCount).records;
+  VOLTA_TRY(const Lines lines, sort_lines(text, path, kMaxPlausibleCount));
+  return lines.records;
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step) {
@@ -152,7 +157,7 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
                               shell_quoted(path), shell_quoted(path + ".old")));
     }
     VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
-    const Lines lines = sort_lines(text, path, step);
+    VOLTA_TRY(const Lines lines, sort_lines(text, path, step));
     for (const std::string_view line : lines.staying) file.good_bytes_ += std::ssize(line) + 1;
     if (!lines.cut.empty()) {
       VOLTA_TRY(save_cut_lines(path, lines));

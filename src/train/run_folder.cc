@@ -178,7 +178,10 @@ Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_director
     return newest_valid_checkpoint(run_directory, interrupted);  // --no-keep-best.
   auto best = open_checkpoint(path, interrupted);
   if (best) return std::optional(*std::move(best));
-  if (best.error().code() == ErrorCode::kInterrupted) return std::unexpected(best.error());
+  const ErrorCode code = best.error().code();
+  if (code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory) {
+    return std::unexpected(std::move(best).error());  // It may well be valid.
+  }
   log(LogLevel::kWarning,
       fmt::format("the best checkpoint of {} cannot be used, the newest is taken instead: {}",
                   run_directory, best.error().message()));
