@@ -340,6 +340,18 @@ Result<std::vector<ChatExample>> parse_chats(std::string_view text, std::string_
   return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: no conversation to learn", name));
 }
 
+std::int64_t row_length(std::span<const ChatExample> chats, std::int64_t most) {
+  constexpr std::int64_t kMultiple = 8;  // Which 16-bit rows of a GPU's tensor cores like.
+  std::int64_t longest = 1;
+  for (const ChatExample& chat : chats) {
+    const std::int64_t fitting = std::min(std::ssize(chat.ids), most + 1);
+    const auto end = chat.is_answer.begin() + fitting;
+    const bool learned = fitting > 0 && std::find(chat.is_answer.begin() + 1, end, true) != end;
+    if (learned) longest = std::max(longest, fitting - 1);  // The last token is a target only.
+  }
+  return std::min(ceil_div(longest, kMultiple) * kMultiple, most);
+}
+
 PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bool packing,
                        std::uint64_t seed) {
   PackedChats packed;
@@ -360,6 +372,7 @@ PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bo
     packed.targets += answers;
     ++packed.conversations;
     const std::size_t length = std::min(chat.ids.size(), row_size);
+    packed.tokens += static_cast<std::int64_t>(length);
     const OpenRow place = rows.take(length);
     packed.rows.ids.resize(rows.rows() * row_size, 0);
     packed.rows.targets.resize(rows.rows() * row_size, -1);

@@ -63,7 +63,11 @@ struct PackedChats {
   std::int64_t cut = 0;            ///< Conversations in the rows whose end did not fit.
   std::int64_t left_out = 0;       ///< Conversations whose part that fits has no answer.
   std::int64_t longest = 0;        ///< The length of rows in which each would fit whole.
+  std::int64_t tokens = 0;         ///< Tokens of conversations in the rows; the rest is padding.
 };
+/// The length of rows that hold one conversation each: at most `most` tokens, and fewer, a multiple
+/// of 8, if no conversation with an answer within `most` is as long.
+std::int64_t row_length(std::span<const ChatExample> chats, std::int64_t most);
 /// Puts conversations into rows of `time` tokens, in an order that depends on the seed. With
 /// `packing`, a row holds as many whole conversations as fit, one after the other; otherwise one.
 /// Padding and everything that is not an answer has no target, and neither has the last token of a

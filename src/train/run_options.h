@@ -55,7 +55,7 @@ struct RunOptions {
   /// Passes over the rows of conversations or ids; 0: the steps of the schedule. A run replaces the
   /// steps by what the passes take.
   std::int64_t epochs = 0;
-  bool packing = true;   ///< Of conversations: several in a row.
+  bool packing = false;  ///< Of conversations: several in a row.
   bool shuffle = false;  ///< Rows of ids in another order every pass; conversations always are.
 
   // Evaluation and checkpoints. Only val_fraction (which text is left to train on) and patience

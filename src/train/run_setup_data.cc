@@ -223,53 +223,19 @@ void report_lengths(const PackedChats& packed, std::string_view of, const RunOpt
   }
 }
 
-Status open_chat_batches(RunSetup& setup, const Say& say) {
-  RunOptions& options = setup.options;
-  const std::int64_t time = options.trainer.time;
-  PackedChats packed = pack_chats(setup.data.chats, time, options.packing, options.seed);
-  report_lengths(packed, "", options, say);
-  if (packed.rows.count == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: no conversation has an answer within {} tokens; {}",
-                            setup.data.path, time, advice_on_length(packed, options)));
-  }
-  PackedChats validation =
-      pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
-  if (!options.val_data.empty() && validation.rows.count == 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: no conversation has an answer within {} tokens; {}",
-                            options.val_data, time, advice_on_length(validation, options)));
-  }
-  report_lengths(validation, "to validate with: ", options, say);
+// Says so when rows are mostly padding, which takes as much time as tokens do.
+void report_padding(const PackedChats& packed, const RunOptions& options, const Say& say) {
+  const std::int64_t places = packed.rows.count * packed.rows.time;
+  if (options.packing || packed.rows.count < 64 || packed.tokens * 4 > places) return;
   say(LogLevel::kInfo,
-      fmt::format("conversations: {} to train on, with {} of answers in {} of {}; {} to validate "
-                  "with",
-                  packed.conversations, counted(packed.targets, "token"),
-                  counted(packed.rows.count, "row"), time, validation.conversations));
-  if (validation.rows.count > 0) {
-    setup.data.validation_rows = std::make_shared<const LabelledRows>(std::move(validation.rows));
-  }
-  setup.data.validation_chats.clear();
-  options.trainer.masked = true;
-  count_steps(options, packed.rows.count);
-  return shuffle_rows(setup, std::make_shared<const LabelledRows>(std::move(packed.rows)));
-}
-
-Status open_id_batches(RunSetup& setup) {
-  RunOptions& options = setup.options;
-  Dataset& data = setup.data;
-  const std::int64_t time = options.trainer.time;
-  count_steps(options, data.examples);
-  if (options.shuffle) return shuffle_rows(setup, label_rows(data.rows, data.examples, time));
-  VOLTA_TRY(ExampleRows rows, ExampleRows::create(std::move(data.rows), data.examples, time,
-                                                  options.trainer.accumulate));
-  setup.batches = std::make_unique<ExampleRows>(std::move(rows));
-  return {};
+      fmt::format("conversations fill {}% of their rows; --packing puts several into a row, which "
+                  "takes less time, but each one then sees those before it",
+                  packed.tokens * 100 / places));
 }
 
 // Divides the batch until an update fits into three quarters of the memory; the rest is for
 // evaluation and for what else runs. An update still takes as many sequences.
-Status fit_batch(RunOptions& options, bool masked, Device& device, const Say& say) {
+Status fit_batch(RunOptions& options, Device& device, const Say& say) {
   const std::int64_t memory = device.info().memory_bytes;
   if (memory <= 0) return {};
   LoraConfig lora = options.lora;
@@ -281,7 +247,6 @@ Status fit_batch(RunOptions& options, bool masked, Device& device, const Say& sa
     TrainerOptions trainer = options.trainer;
     trainer.batch = batch;
     trainer.accumulate = sequences / batch;
-    trainer.masked = masked;
     VOLTA_TRY(const TrainerMemory needed, Trainer::estimate(options.model, lora, trainer, device));
     return needed.weights + needed.optimizer + needed.activations;
   };
@@ -310,6 +275,57 @@ Status fit_batch(RunOptions& options, bool masked, Device& device, const Say& sa
   return {};
 }
 
+Status open_chat_batches(RunSetup& setup, Device& device, const Say& say) {
+  RunOptions& options = setup.options;
+  const std::int64_t most = options.trainer.time;
+  const std::int64_t time = options.packing
+                                ? most
+                                : std::max(row_length(setup.data.chats, most),
+                                           row_length(setup.data.validation_chats, most));
+  PackedChats packed = pack_chats(setup.data.chats, time, options.packing, options.seed);
+  report_lengths(packed, "", options, say);
+  if (packed.rows.count == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no conversation has an answer within {} tokens; {}",
+                            setup.data.path, time, advice_on_length(packed, options)));
+  }
+  PackedChats validation =
+      pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
+  if (!options.val_data.empty() && validation.rows.count == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no conversation has an answer within {} tokens; {}",
+                            options.val_data, time, advice_on_length(validation, options)));
+  }
+  report_lengths(validation, "to validate with: ", options, say);
+  say(LogLevel::kInfo,
+      fmt::format("conversations: {} to train on, with {} of answers in {} of {}; {} to validate "
+                  "with",
+                  packed.conversations, counted(packed.targets, "token"),
+                  counted(packed.rows.count, "row"), time, validation.conversations));
+  if (validation.rows.count > 0) {
+    setup.data.validation_rows = std::make_shared<const LabelledRows>(std::move(validation.rows));
+  }
+  setup.data.validation_chats.clear();
+  report_padding(packed, options, say);
+  options.trainer.time = time;
+  options.trainer.masked = true;
+  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, device, say));
+  count_steps(options, packed.rows.count);
+  return shuffle_rows(setup, std::make_shared<const LabelledRows>(std::move(packed.rows)));
+}
+
+Status open_id_batches(RunSetup& setup) {
+  RunOptions& options = setup.options;
+  Dataset& data = setup.data;
+  const std::int64_t time = options.trainer.time;
+  count_steps(options, data.examples);
+  if (options.shuffle) return shuffle_rows(setup, label_rows(data.rows, data.examples, time));
+  VOLTA_TRY(ExampleRows rows, ExampleRows::create(std::move(data.rows), data.examples, time,
+                                                  options.trainer.accumulate));
+  setup.batches = std::make_unique<ExampleRows>(std::move(rows));
+  return {};
+}
+
 }  // namespace
 
 Status open_batches(RunSetup& setup, Device& device, const Say& say) {
@@ -333,9 +349,9 @@ Status open_batches(RunSetup& setup, Device& device, const Say& say) {
     return fail(ErrorCode::kInvalidArgument,
                 "--patience needs data to validate with; name a file of token ids (--val-data)");
   }
-  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, data.has_chats(), device, say));
+  if (data.has_chats()) return open_chat_batches(setup, device, say);
+  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, device, say));
   if (data.has_examples()) return open_id_batches(setup);
-  if (data.has_chats()) return open_chat_batches(setup, say);
   VOLTA_TRY(check_lengths(data, time));
   auto opened = data.mapped
                     ? RandomWindows::create(data.mapped, data.mapped_train, time, options.seed)

@@ -283,7 +283,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .range = "0 (as many as --steps takes) or a number of passes", .needs = kNeedsRows,
      .added_later = true},
     {.name = "packing", .group = kTraining,
-     .help = "put several conversations into a row (default: yes)",
+     .help = "put several conversations into a row (default: one)",
      .field = at<&RunOptions::packing>(), .key = "packing", .needs = kNeedsChats,
      .added_later = true},
     {.name = "shuffle", .group = kTraining, .help = "take rows of ids in another order every pass",

@@ -326,7 +326,7 @@ def make_dataset(case):
     case.add("train", "--init", base, "--data", f"in/{name}", "--steps", "1", *small, **out)
     # Passes over all of it compute in proportion to the data: of a small file only.
     passes = () if not data.is_file() or data.stat().st_size > 1 << 15 else (
-        command("train", "--init", base, "--data", f"in/{name}", "--epochs", "1", "--no-packing",
+        command("train", "--init", base, "--data", f"in/{name}", "--epochs", "1",
                 *small, **out),
         command("eval", base, "--data", f"in/{name}"))
     case.add_some(

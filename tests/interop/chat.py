@@ -77,7 +77,7 @@ class Trial:
             "--seed", reference.SEED, "--schedule", "constant", "--warmup", 0,
             "--lr", self.learning_rate, "--beta1", reference.BETAS[0], "--beta2", reference.BETAS[1],
             "--weight-decay", reference.WEIGHT_DECAY, "--clip", reference.CLIP,
-            "--val-fraction", 0, "--save-every", 1, "--keep", 0, *more)
+            "--val-fraction", 0, "--packing", "--save-every", 1, "--keep", 0, *more)
         lines = (out / "metrics.jsonl").read_text().splitlines()
         return out, [json.loads(line)["loss"] for line in lines]
 

@@ -221,6 +221,19 @@ TEST(PackChats, RowsHoldWholeConversations) {
   EXPECT_EQ(pack_chats(chats, 8, true, 1).rows.ids, packed.rows.ids);
 }
 
+TEST(PackChats, RowsOfOneConversationAreAsLongAsTheLongest) {
+  const std::vector chats = {example(0, 5, 2), example(50, 12, 3), example(100, 40, 2)};
+  EXPECT_EQ(row_length(chats, 1024), 40);  // 39 and a target, in eights.
+  EXPECT_EQ(row_length(chats, 39), 39);
+  // The answer of the third one is not within 30 tokens, so it takes no part.
+  EXPECT_EQ(row_length(chats, 30), 16);
+  EXPECT_EQ(row_length({}, 1024), 8);
+  const PackedChats rows = pack_chats(chats, 40, false, 1);
+  EXPECT_EQ(rows.rows.count, 3);
+  EXPECT_EQ(rows.tokens, 57);
+  EXPECT_EQ(rows.cut, 0);
+}
+
 TEST(PackChats, WhatIsTooLongIsCutAndCounted) {
   // One token more than a row fits, as a target.
   const PackedChats fits = pack_chats(std::vector{example(0, 5, 2)}, 4, true, 1);

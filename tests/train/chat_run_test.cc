@@ -30,6 +30,7 @@ class ChatRun : public test::RunFixture {
     o.out = dir_.file(name);
     o.seed = 7;
     o.val_fraction = 0.0;
+    o.packing = true;
     o.trainer = {.batch = 2, .time = 96, .accumulate = 2};
     o.trainer.optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .weight_decay = 0.1f, .clip = 1.0f};
     o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e-2, .steps = 20};
@@ -119,6 +120,33 @@ TEST_F(ChatRun, AResumedRunHasTheSameBits) {
   VOLTA_ASSERT_OK(const RunResult parts, train(o));
   EXPECT_EQ(parts.new_steps, 5);
   expect_same_runs(dir_.file("whole"), dir_.file("parts"), "step-12");
+}
+
+// Each conversation has a row of its own, which is as long as the longest one, so that it is
+// learned without others before it.
+TEST_F(ChatRun, WithoutPackingARowIsAConversation) {
+  const std::string data = dir_.file("data.jsonl");
+  test::put_file(data, R"({"prompt": "who", "completion": "me"})"
+                       "\n"
+                       R"({"prompt": "where", "completion": "here and there"})"
+                       "\n");
+  RunOptions o = chat_run("whole");
+  o.data = {data};
+  o.packing = false;
+  o.epochs = 6;
+  o.batch_by_memory = true;
+  o.save_every = 0;
+  VOLTA_ASSERT_OK(const RunResult whole, train(o));
+  EXPECT_EQ(whole.steps, 6);
+  EXPECT_THAT(messages_, HasSubstr("in 2 rows of 24"));
+  EXPECT_THAT(messages_, HasSubstr("steps: 6, each of 2 rows of 24 tokens"));
+  o.out = dir_.file("parts");
+  stop_after_ = 4;
+  expect_error(train(o), ErrorCode::kInterrupted, "after step 4 of 6");
+  stop_after_ = 0;
+  o.resume = true;  // With the length of rows that was asked for, not that of the run.
+  VOLTA_ASSERT_OK(const RunResult parts, train(o));
+  expect_same_runs(dir_.file("whole"), dir_.file("parts"), "step-6");
 }
 
 TEST_F(ChatRun, EpochsSayHowManySteps) {

@@ -252,7 +252,7 @@ TEST_F(RunTest, ResumingNamesRunJsonWhereItWasChanged) {
   const std::string put = path + " has another value than the checkpoint: put ";
   expect_refused("\"norm_eps\": 1e-05", "\"norm_eps\": 1e-3", put + "1e-05 back there, or start");
   expect_refused("\"window\": 0", "\"window\": 4", put + "0 back there");
-  expect_refused("\"packing\": true", "\"packing\": false", put + "true back there");
+  expect_refused("\"packing\": false", "\"packing\": true", put + "false back there");
   expect_refused("\"batch\": 4", "\"batch\": 5", put + "4 back there");
   expect_refused("\"val_data\": \"\"", "\"val_data\": \"" + dir_.file("text.txt") + "\"",
                  "set val_data in " + path + " to \"\" again");

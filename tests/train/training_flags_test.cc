@@ -101,8 +101,8 @@ TEST(TrainingFlags, AResumedRunMustAgreeWithWhatTheTableSays) {
       EXPECT_TRUE(difference->starts_with(flag.key)) << *difference;
     }
   }
-  EXPECT_TRUE(is_absent_default("packing", "true"));
-  EXPECT_FALSE(is_absent_default("packing", "false"));
+  EXPECT_TRUE(is_absent_default("packing", "false"));
+  EXPECT_FALSE(is_absent_default("packing", "true"));
   EXPECT_FALSE(is_absent_default("training.lr", "0.001"));
   EXPECT_TRUE(may_extend("training.steps"));
   EXPECT_FALSE(may_extend("training.lr"));
@@ -165,7 +165,7 @@ TEST(TrainingFlags, OnlySwitchesThatAreOnByDefaultHaveANegativeForm) {
   for (const TrainingFlag& flag : training_flags()) {
     if (has_negative_form(flag)) negative.insert(flag.name);
   }
-  EXPECT_EQ(negative, (std::set<std::string_view>{"keep-best", "packing"}));
+  EXPECT_EQ(negative, (std::set<std::string_view>{"keep-best"}));
 }
 
 }  // namespace
