@@ -30,9 +30,12 @@ Result<JsonValue::Array> messages_of(const JsonValue& json, const std::string& n
     VOLTA_TRY(check_messages(*array, name));
     return *array;
   }
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
-                                                   R"([{{"role": "user", "content": "Hi"}}])",
-                                                   name));
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: {}: "
+                          R"([{{"role": "user", "content": "Hi"}}])",
+                          name,
+                          array != nullptr ? "the array is empty; expected at least one message"
+                                           : "expected an array of messages"));
 }
 
 // The message of a file, or of standard input.

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "chat_input.h"
@@ -24,9 +25,12 @@ namespace volta::cli {
 namespace {
 
 constexpr std::size_t kMaxLine = 1 << 20;
-constexpr std::string_view kHelp =
-    "A line is a message. A backslash at its end, or Alt-Enter, goes on in a new line. Up and Down "
-    "show earlier messages.\n"
+constexpr std::string_view kMessageHelp = "A line is a message.";
+constexpr std::string_view kEditingHelp =
+    " A backslash at its end, or Alt-Enter, goes on in a new line. Up and Down show earlier "
+    "messages.";
+constexpr std::string_view kCommandHelp =
+    "\n"
     "  /reset        forgets the conversation, as does /clear\n"
     "  /undo         takes back the last message and its answer\n"
     "  /retry        answers the last message again, with the next seed\n"
@@ -95,6 +99,21 @@ JsonValue::Array::iterator last_question(JsonValue::Array& messages) {
   return last == messages.rend() ? messages.end() : std::prev(last.base());
 }
 
+// The path behind a command, with "~/" at its beginning read as a shell would.
+Result<std::string> path_of(std::string_view command, const std::string& text) {
+  if (text.empty()) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{}: name a file", command));
+  }
+  constexpr std::string_view kHome = "~/";
+  if (!text.starts_with(kHome)) return text;
+  const std::string_view home = environment("HOME");
+  if (!home.empty()) return join_path(home, text.substr(kHome.size()));
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} {}: HOME is not set, so ~/ is no folder; write the path without it, "
+                          "or ./~/ for a folder of this name",
+                          command, text));
+}
+
 std::string to_json(const Conversation::Answer& answer) {
   JsonWriter json;
   json.begin_object().field("role", "assistant").field("content", answer.text);
@@ -137,7 +156,7 @@ Status Chat::answer(JsonValue message) {
   });
   g_answering.store(false, std::memory_order_relaxed);
   if (!answer) return std::unexpected(std::move(answer).error());
-  answered_ = answer->reason != StopReason::kCancelled || answer->tokens > 0;
+  answered_ = !answer->text.empty();
   if (written) written = print(output_ == Output::kText ? "\n" : to_json(*answer));
   output_failed_ = !written;
   VOLTA_TRY(std::move(written));
@@ -225,11 +244,15 @@ Status Chat::obey(const std::string& line) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("byte {} of the message is not UTF-8", *invalid));
   }
-  return answer(make_message("user", line));
+  VOLTA_TRY(answer(make_message("user", line)));
+  if (!answered_) note("(the answer has no text: the message is not part of the conversation)\n");
+  return {};
 }
 
 Status Chat::help(const std::string&) {
-  note_raw(wrap_help(kHelp, static_cast<std::size_t>(std::min(terminal_columns(), 80))));
+  const std::string text =
+      fmt::format("{}{}{}", kMessageHelp, editor_ ? kEditingHelp : "", kCommandHelp);
+  note_raw(wrap_help(text, static_cast<std::size_t>(std::min(terminal_columns(), 80))));
   return {};
 }
 
@@ -268,7 +291,8 @@ Status Chat::retry(const std::string&) {
   const bool stopped = done || done.error().code() == ErrorCode::kInterrupted;
   if (!stopped || interrupted()) return done;
   if (!done) note_raw("\n");
-  note("(stopped before the answer: the conversation is as it was)\n");
+  note(fmt::format("({}: the conversation is as it was)\n",
+                   done ? "the answer has no text" : "stopped before the answer"));
   return {};
 }
 
@@ -282,8 +306,8 @@ Status Chat::set_system(const std::string& text) {
   return {};
 }
 
-Status Chat::save(const std::string& path) {
-  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "/save: name a file");
+Status Chat::save(const std::string& text) {
+  VOLTA_TRY(const std::string path, path_of("/save", text));
   const JsonValue::Array& messages = conversation_.messages();
   if (messages.empty()) {
     return fail(ErrorCode::kInvalidArgument, "/save: there is no message yet");
@@ -299,8 +323,8 @@ Status Chat::save(const std::string& path) {
   return {};
 }
 
-Status Chat::load(const std::string& path) {
-  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "/load: name a file");
+Status Chat::load(const std::string& text) {
+  VOLTA_TRY(const std::string path, path_of("/load", text));
   VOLTA_TRY(JsonValue::Array messages, read_messages(path));
   note(fmt::format("The conversation goes on from the {} in {}\n",
                    counted(std::ssize(messages), "message"), path));

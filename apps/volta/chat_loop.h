@@ -33,7 +33,7 @@ class Chat {
   Status answer(JsonValue message);
   /// Answers the lines of standard input until it ends. On a terminal, a bad line is reported and
   /// skipped; elsewhere it ends the conversation. It is no error to stop an answer before its first
-  /// token, while its prompt is made.
+  /// token, while its prompt is made. An answer without text leaves the conversation as it was.
   Status run();
 
  private:
@@ -46,8 +46,8 @@ class Chat {
   Status undo(const std::string& text);
   Status retry(const std::string& text);
   Status set_system(const std::string& text);
-  Status save(const std::string& path);
-  Status load(const std::string& path);
+  Status save(const std::string& text);
+  Status load(const std::string& text);
 
   void report(const Conversation::Answer& answer) const;
 

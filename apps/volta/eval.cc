@@ -118,9 +118,9 @@ Result<Evaluated> evaluate_file(const std::string& path, const EvalOptions& opti
 
 std::string to_text(const Evaluated& result, const Windows& windows) {
   std::string text = fmt::format(
-      "loss {:.5f}  perplexity {:.4f}  bits per byte {:.4f}  over {} tokens in {} windows of {}",
-      result.loss(), result.perplexity(), result.bits_per_byte(), result.score.tokens,
-      result.score.windows, windows.context);
+      "loss {:.5f}  perplexity {:.4f}  bits per byte {:.4f}  over {} in {} of {}", result.loss(),
+      result.perplexity(), result.bits_per_byte(), counted(result.score.tokens, "token"),
+      counted(result.score.windows, "window"), windows.context);
   if (windows.stride < windows.context) text += fmt::format(", stride {}", windows.stride);
   return text + "\n";
 }

@@ -65,7 +65,9 @@ bool is_quiet() { return g_quiet; }
 
 Status open_log_file(const std::string& path) {
   if (path_exists(path)) {
-    VOLTA_TRY(file_size(path));  // Only a regular file has a size.
+    if (const auto size = file_size(path); !size) {  // Only a regular file has one.
+      return fail(ErrorCode::kIo, fmt::format("--log-file: {}", size.error().message()));
+    }
     if (!is_log(path)) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("--log-file {}: the file that is there is not a log of Volta; choose "

@@ -5,10 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -156,12 +158,24 @@ std::string long_name_with_one_hyphen(std::string_view message,
   return "";
 }
 
-// An option of llama.cpp that is read as -h and other letters. Empty if there is none.
-std::string help_with_letters(const std::vector<std::string>& words) {
+// One of these words on the command line, where options may still come. Empty if there is none.
+std::string first_of(std::initializer_list<std::string_view> wanted,
+                     const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (word == "-hf" || word == "-hfr" || word == "-hff" || word == "-hft") return word;
+    if (word == "--") break;  // What follows is no option.
+    if (std::ranges::find(wanted, word) != wanted.end()) return word;
   }
   return "";
+}
+
+// An option of llama.cpp that is read as -h and other letters. Empty if there is none.
+std::string help_with_letters(const std::vector<std::string>& words) {
+  return first_of({"-hf", "-hfr", "-hff", "-hft"}, words);
+}
+
+// An option of llama.cpp that is read as -f with the value "a". Empty if there is none.
+std::string file_with_letter(const std::vector<std::string>& words) {
+  return first_of({"-fa"}, words);
 }
 
 // The flag of a word such as "--resume=yes", which gives it a value. Empty if there is none.
@@ -202,15 +216,17 @@ std::string flag_with_taken_value(const CLI::App& app) {
 // A message of one line about what is wrong with the words of the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& words) {
-  if (const std::string word = help_with_letters(words); !word.empty()) {
-    return fmt::format("{} is not known here{}", word, advice(app, word));
+  for (const std::string& word : {help_with_letters(words), file_with_letter(words)}) {
+    if (!word.empty()) return fmt::format("{} is not known here{}", word, advice(app, word));
   }
   const std::vector<std::string> extras = app.remaining(true);
   const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {
     const auto flag = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& word) { return word.starts_with("-"); });
-    const std::string& unknown = flag == extras.end() ? extras.front() : *flag;
+    // A command that Volta lacks comes before its options.
+    const bool unknown_command = command_missing && !extras.front().starts_with("-");
+    const std::string& unknown = flag == extras.end() || unknown_command ? extras.front() : *flag;
     return fmt::format("{} is not known here{}", unknown, advice(app, unknown));
   }
   const std::string_view text = error.what();
@@ -501,6 +517,9 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     const std::string flag = flag_with_value(*app_, words);
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} takes no value", flag.empty() ? "a flag" : flag));
+  }
+  if (!file_with_letter(words).empty()) {
+    return fail(ErrorCode::kInvalidArgument, usage_message(*app_, CLI::ExtrasError({}), words));
   }
   const std::string flag = flag_with_taken_value(*app_);
   if (!flag.empty()) {

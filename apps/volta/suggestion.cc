@@ -33,8 +33,48 @@ constexpr std::string_view kColors =
 constexpr std::string_view kCheckpointing =
     "gradient checkpointing is not built; a smaller --batch with --accumulate, or a shorter "
     "--context, saves memory";
+constexpr std::string_view kPacking =
+    "drop it: a row holds one conversation unless --packing is given";
 constexpr std::string_view kDora =
     "DoRA is not built; plain LoRA with --lora-targets all-linear adapts more of the model";
+constexpr std::string_view kQlora =
+    "training keeps weights as f32; LoRA (--lora-rank) trains few of them, and the base takes 4 "
+    "bytes for each parameter";
+constexpr std::string_view kDecayEnd =
+    "the schedule ends with the run; train until the decay's end, then go on with --resume --steps "
+    "MORE --schedule constant --lr LOWEST";
+constexpr std::string_view kReports =
+    "Volta opens no connections; --tensorboard, or metrics.jsonl in the run's folder, has the "
+    "curves";
+constexpr std::string_view kUpload =
+    "Volta opens no connections; `hf upload ORGANISATION/NAME FOLDER` pushes a model";
+constexpr std::string_view kConversation = "`volta chat MODEL` holds a conversation";
+constexpr std::string_view kAlreadyChat = "drop it: volta chat holds a conversation by itself";
+constexpr std::string_view kBeams =
+    "beam search is not built; --temperature 0, or several --seed and --logprobs, choose among "
+    "texts";
+constexpr std::string_view kDrafts =
+    "speculative decoding is not built; --weights q8 or q4 shortens the time per token";
+constexpr std::string_view kPromptCache =
+    "a prompt cache on disk is not built; prompts of one command share its loading, and volta chat "
+    "computes only what is new in a prompt";
+constexpr std::string_view kAdapterScale =
+    "an adapter's scale is lora_alpha / r in its adapter_config.json; change lora_alpha in a copy "
+    "of the adapter, and give that to --adapter";
+constexpr std::string_view kEmbeddings =
+    "embeddings are not built; the commands give tokens and logits (volta logits)";
+constexpr std::string_view kPictures = "Volta runs models of text only";
+constexpr std::string_view kSplit =
+    "one model on several GPUs is not built; --device cuda, cuda:N or cpu takes all of it";
+constexpr std::string_view kAttention =
+    "drop it: attention is always computed without storing its scores";
+constexpr std::string_view kCalibration =
+    "calibration is not built; `volta quantize --data FILE` reports what quantising costs";
+constexpr std::string_view kServers =
+    "a server is not built; `volta chat` and `volta generate --prompts-file` work through a pipe";
+constexpr std::string_view kDownloads =
+    "Volta opens no connections; `hf download ORGANISATION/NAME` fetches a model, which is then "
+    "found by its name";
 
 // Options and commands of other programs, spelled with hyphens, and ours. An option of ours is
 // suggested only to commands that have it.
@@ -114,8 +154,17 @@ constexpr std::array kForeignWords = {
     ForeignWord{"--reverse-prompt", "--stop"},
     ForeignWord{"-np", "--slots"},
     ForeignWord{"--parallel", "--slots"},
+    // Commands that have --type do not narrow with --weights, which is known everywhere.
+    ForeignWord{"--bits", "--type"},
+    ForeignWord{"--q-bits", "--type"},
+    ForeignWord{"--quantize", "--type"},
     ForeignWord{"--bits", "--weights"},
     ForeignWord{"--q-bits", "--weights"},
+    ForeignWord{"--quantize", "--weights"},
+    ForeignWord{"--chat-template", "--template"},
+    ForeignWord{"--early-stopping-patience", "--patience"},
+    ForeignWord{"--lr-scheduler-type", "--schedule"},
+    ForeignWord{"--optim", "--optimizer"},
     ForeignWord{"-r", "--stop"},
     ForeignWord{"-V", "--version"},
     ForeignWord{"-s", "--seed"},
@@ -141,8 +190,45 @@ constexpr std::array kForeignWords = {
     ForeignWord{"--color", "--top-k", kColors},
     ForeignWord{"--gradient-checkpointing", "--accumulate", kCheckpointing},
     ForeignWord{"--grad-checkpoint", "--accumulate", kCheckpointing},
+    ForeignWord{"--no-packing", "--packing", kPacking},
     ForeignWord{"--dora", "--lora-rank", kDora},
     ForeignWord{"--use-dora", "--lora-rank", kDora},
+    ForeignWord{"--qlora", "--lora-rank", kQlora},
+    ForeignWord{"--load-in-4bit", "--lora-rank", kQlora},
+    ForeignWord{"--lr-decay-iters", "--schedule", kDecayEnd},
+    ForeignWord{"--wandb-log", "--tensorboard", kReports},
+    ForeignWord{"--report-to", "--tensorboard", kReports},
+    ForeignWord{"--push-to-hub", "--tensorboard", kUpload},
+    ForeignWord{"-cnv", "--prompts-file", kConversation},
+    ForeignWord{"--conversation", "--prompts-file", kConversation},
+    ForeignWord{"-i", "--prompts-file", kConversation},
+    ForeignWord{"--interactive", "--prompts-file", kConversation},
+    ForeignWord{"-cnv", "--messages", kAlreadyChat},
+    ForeignWord{"--conversation", "--messages", kAlreadyChat},
+    ForeignWord{"-i", "--messages", kAlreadyChat},
+    ForeignWord{"--interactive", "--messages", kAlreadyChat},
+    ForeignWord{"--typical-p", "--top-k", kSampling},
+    ForeignWord{"--num-beams", "--top-k", kBeams},
+    ForeignWord{"--draft-model", "--top-k", kDrafts},
+    ForeignWord{"--model-draft", "--top-k", kDrafts},
+    ForeignWord{"-md", "--top-k", kDrafts},
+    ForeignWord{"--prompt-cache", "--top-k", kPromptCache},
+    ForeignWord{"--prompt-cache-file", "--top-k", kPromptCache},
+    ForeignWord{"--lora-scaled", "--adapter", kAdapterScale},
+    // Every command has --device and --weights.
+    ForeignWord{"--embedding", "--weights", kEmbeddings},
+    ForeignWord{"--embeddings", "--weights", kEmbeddings},
+    ForeignWord{"--mmproj", "--weights", kPictures},
+    ForeignWord{"--imatrix", "--weights", kCalibration},
+    ForeignWord{"-fa", "--device", kAttention},
+    ForeignWord{"--flash-attn", "--device", kAttention},
+    ForeignWord{"--split-mode", "--device", kSplit},
+    ForeignWord{"-sm", "--device", kSplit},
+    // Commands that Volta lacks.
+    ForeignWord{"serve", "chat", kServers},
+    ForeignWord{"server", "chat", kServers},
+    ForeignWord{"pull", "chat", kDownloads},
+    ForeignWord{"download", "chat", kDownloads},
     // Commands.
     ForeignWord{"run", "chat"},
     ForeignWord{"complete", "generate"},
@@ -151,6 +237,7 @@ constexpr std::array kForeignWords = {
     ForeignWord{"lora", "train"},
     ForeignWord{"fuse", "merge"},
     ForeignWord{"perplexity", "eval"},
+    ForeignWord{"ppl", "eval"},
     ForeignWord{"export", "convert"},
     ForeignWord{"info", "inspect"},
     ForeignWord{"show", "inspect"},

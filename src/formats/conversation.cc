@@ -130,7 +130,8 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   answer.reason = results.front().reason;
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;
-  if (answer.reason == StopReason::kCancelled && answer.tokens == 0) {
+  if (answer.reason != StopReason::kCancelled || answer.tokens > 0) ++turn_;
+  if (answer.text.empty()) {
     answer.dropped_turns = 0;  // The conversation is as it was.
     return answer;
   }
@@ -141,7 +142,6 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
     messages.push_back(make_message("assistant", answer.text));
   }
   messages_ = std::move(messages);
-  ++turn_;
   return answer;
 }
 

@@ -343,6 +343,7 @@ TEST_F(ChatTerminalTest, HelpFitsANarrowTerminal) {
   terminal.type("/help\r");
   ASSERT_TRUE(terminal.wait_for("it ends."));
   const std::string screen = terminal.screen();
+  EXPECT_THAT(screen, HasSubstr("Alt-Enter"));
   std::istringstream lines(screen.substr(screen.find("A line is")));
   for (std::string line; std::getline(lines, line) && !line.contains("it ends.");) {
     std::erase(line, '\r');

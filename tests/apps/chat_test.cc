@@ -104,7 +104,7 @@ TEST_F(RenderTest, MistakesInAFileOfMessagesEndWithThree) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "not valid JSON: it is empty"},
       {"{}", "expected an array of messages"},
-      {"[]", "expected an array of messages"},
+      {"[]", "the array is empty; expected at least one message"},
       {"[[]]", "message 1 is not an object"},
       {"[null]", "message 1 is not an object"},
       {R"([{"role": "user", "content": "x"}, 5])", "message 2 is not an object"},
@@ -484,7 +484,40 @@ TEST_F(ChatTest, BadLinesEndAPipedConversation) {
   EXPECT_EQ(full.exit_code, 2);
   EXPECT_THAT(full.err, HasSubstr("the message is too long"));
   EXPECT_EQ(talk("").exit_code, 0);
-  EXPECT_THAT(talk("/help\n").err, HasSubstr("/reset        forgets the conversation"));
+  const std::string help = talk("/help\n").err;
+  EXPECT_THAT(help, HasSubstr("A line is a message.\n  /reset        forgets the conversation"));
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("Alt-Enter")));  // Nothing is edited in a pipe.
+}
+
+// A file with an assistant's message that says nothing could not be loaded again.
+TEST_F(ChatTest, AnAnswerWithoutTextIsNotPartOfTheConversation) {
+  const CommandResult whole = talk("Hello\n");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const std::string text = turns(whole).at(0)["content"];
+  const CommandResult none = talk("Hello\n/save said.json\n", {"--stop", text});
+  ASSERT_EQ(turns(none).size(), 1U) << none.err;
+  EXPECT_EQ(turns(none)[0]["content"], "");
+  EXPECT_THAT(none.err, HasSubstr("(the answer has no text: the message is not part of the"));
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("/save: there is no message yet"));
+}
+
+TEST_F(ChatTest, ATildeIsTheHomeOfTheUser) {
+  std::filesystem::create_directory(dir_.file("home"));
+  write("lines", "Hello\n/save ~/a/said.json\n/load ~/a/said.json\n/save ~/b.json\n");
+  const auto run = [&](const std::string& home) {
+    return test::Command({"chat", "model", "-n", "8", "--temperature", "0"}, dir_.path(),
+                         {{"HOME", home}}, "lines")
+        .wait();
+  };
+  const CommandResult done = run(dir_.file("home"));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(std::filesystem::exists(dir_.file("home/a/said.json")));
+  EXPECT_TRUE(std::filesystem::exists(dir_.file("home/b.json")));
+  EXPECT_FALSE(std::filesystem::exists(dir_.file("~")));
+  const CommandResult homeless = run("");
+  EXPECT_EQ(homeless.exit_code, 2);
+  EXPECT_THAT(homeless.err, HasSubstr("/save ~/a/said.json: HOME is not set"));
 }
 
 TEST_F(ChatTest, MessagesOfAFileAreAnswered) {

@@ -144,6 +144,7 @@ TEST_F(EvalTest, SeveralFilesAddUp) {
   EXPECT_NEAR(both.loss, (24 * a.loss + 3 * b.loss) / 27, 1e-9);
   const CommandResult text = eval({"--data", "a.txt", "--data", "b.txt", "--stride", "8"});
   EXPECT_THAT(text.out, HasSubstr("a.txt: loss "));
+  EXPECT_THAT(text.out, HasSubstr("over 3 tokens in 1 window of 16"));
   EXPECT_THAT(text.out, HasSubstr("in 2 windows of 16, stride 8\n"));
   EXPECT_THAT(text.out, HasSubstr("\nall: loss "));
   EXPECT_EQ(text.err, "");  // No terminal, no progress.

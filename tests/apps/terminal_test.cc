@@ -253,7 +253,11 @@ TEST_F(TrainingTerminalTest, ALogFileHasTheMessagesWithTheTime) {
   EXPECT_THAT(other.err, HasSubstr("is not a log of Volta"));
   EXPECT_EQ(run_volta({"version", "--log-file", "text.txt/x"}, dir_.path()).exit_code, 1);
   std::filesystem::create_directory(dir_.file("folder"));
-  EXPECT_EQ(run_volta({"version", "--log-file", "folder"}, dir_.path()).exit_code, 3);
+  for (const std::string place : {"folder", "/dev/full"}) {
+    const CommandResult refused = run_volta({"version", "--log-file", place}, dir_.path());
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("--log-file: '" + place + "' is a "));
+  }
 }
 
 TEST_F(TrainingTerminalTest, ALogThatCannotBeWrittenGetsOneWarning) {

@@ -139,6 +139,16 @@ TEST_F(TrainTest, AResultCountsItsOwnSteps) {
   EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"best\": {"));
 }
 
+TEST_F(TrainTest, LimitsNameTheirOption) {
+  expect_error(train({"--batch", "1000000000"}), 2,
+               "--batch 1000000000: batch * length may be 2147483648 at most, which is a batch of "
+               "134217728 with sequences of 16 tokens");
+  expect_error({"train", "--out", "new"}, 2, "a .safetensors or .bin file of token ids");
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  expect_error({"train", "--out", "run", "--resume", "--steps", "3"}, 6,
+               "--steps 3: the run in run has taken 6 already");
+}
+
 TEST_F(TrainTest, InitSaysWhatTheModelIs) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   const std::vector<std::string> fine = {"train", "--data",   "text.txt", "--init", "run/step-6",
@@ -184,7 +194,7 @@ TEST_F(TrainTest, AResumeTakesWhatIsNotGivenFromItsRun) {
   expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
                "--tokenizer is char, the checkpoint has byte");
   expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
-               "--steps is 2, the checkpoint has 3");
+               "--steps 2: the run in fin has taken 3 already");
   expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
                "`volta train --init fin/step-3 --data FILE --out NEW`");
   EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",

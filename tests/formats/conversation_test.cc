@@ -155,6 +155,21 @@ TEST_F(ConversationTest, AStoppedAnswerStaysUnlessItHasNoToken) {
   EXPECT_EQ(other.messages().size(), 2U);
 }
 
+// A message without text would be refused when the conversation is read again.
+TEST_F(ConversationTest, AnAnswerWithoutTextLeavesTheConversationUnchanged) {
+  Conversation whole = make();
+  VOLTA_ASSERT_OK(const auto answer, ask(whole, "Hi"));
+  Conversation::Settings settings = greedy();
+  settings.limits.max_new_tokens = 32;
+  settings.stop_strings = {answer.text};
+  Conversation silent = make(settings);
+  VOLTA_ASSERT_OK(const auto none, ask(silent, "Hi"));
+  EXPECT_EQ(none.reason, StopReason::kStopCondition);
+  EXPECT_EQ(none.text, "");
+  EXPECT_GT(none.tokens, 0);
+  EXPECT_TRUE(silent.messages().empty());
+}
+
 TEST_F(ConversationTest, TheOldestTurnsGoWhenTheContextIsFull) {
   Conversation conversation = make();
   conversation.begin({make_message("system", "S")});
