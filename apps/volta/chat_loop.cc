@@ -245,7 +245,8 @@ Status Chat::obey(const std::string& line) {
                 fmt::format("byte {} of the message is not UTF-8", *invalid));
   }
   VOLTA_TRY(answer(make_message("user", line)));
-  if (!answered_) note("(the answer has no text: the message is not part of the conversation)\n");
+  if (!answered_)
+    note("(the answer has no text: the message is not part of the conversation; write it again)\n");
   return {};
 }
 

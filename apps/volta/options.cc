@@ -518,7 +518,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} takes no value", flag.empty() ? "a flag" : flag));
   }
-  if (!file_with_letter(words).empty()) {
+  const bool file_is_letter = std::ranges::any_of(values(), [](const GivenValue& given) {
+    return given.option == "--file" && given.value == "a";
+  });
+  if (file_is_letter && !file_with_letter(words).empty()) {
     return fail(ErrorCode::kInvalidArgument, usage_message(*app_, CLI::ExtrasError({}), words));
   }
   const std::string flag = flag_with_taken_value(*app_);

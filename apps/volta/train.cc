@@ -164,6 +164,7 @@ Status check_steps(const RunOptions& run) {
   VOLTA_TRY(const auto checkpoints, list_checkpoints(run.out));
   const bool fixed = run.trainer.schedule.kind == ScheduleKind::kConstant;
   if (fixed || checkpoints.empty() || steps >= checkpoints.front().step) return {};
+  if (!open_checkpoint(checkpoints.front().path, interrupted)) return {};  // It may go on earlier.
   const std::string place = shell_quoted(checkpoints.front().path);
   const std::string begin = run.lora.active()
                                 ? fmt::format(

@@ -131,7 +131,8 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;
   if (answer.reason != StopReason::kCancelled || answer.tokens > 0) ++turn_;
-  if (answer.text.empty()) {
+  const bool stopped = answer.reason == StopReason::kCancelled && answer.tokens == 0;
+  if (stopped || (answer.text.empty() && !continues)) {
     answer.dropped_turns = 0;  // The conversation is as it was.
     return answer;
   }

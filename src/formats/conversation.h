@@ -65,11 +65,11 @@ class Conversation {
   /// Adds a message (make_message()) and the model's answer to it. An assistant's message is
   /// continued instead. When the context has no room for the prompt and an answer, the oldest turns
   /// are left out, but never the system message. An answer without any text leaves the conversation
-  /// unchanged (check_messages() refuses such a message), and so does an error. It counts as
-  /// a turn all the same, unless it was stopped before its first token: the next answer draws with
-  /// another seed. kInvalidArgument when the template refuses the conversation, or the message
-  /// alone leaves no room for an answer; the errors of make_chat_prompt() and
-  /// Generator::generate().
+  /// unchanged (check_messages() refuses such a message), unless it continues a message, and so
+  /// does an error. It counts as a turn all the same, unless it was stopped before its first token:
+  /// the next answer draws with another seed. kInvalidArgument when the template refuses the
+  /// conversation, or the message alone leaves no room for an answer; the errors of
+  /// make_chat_prompt() and Generator::generate().
   Result<Answer> ask(JsonValue message, const OnText& on_text);
 
  private:

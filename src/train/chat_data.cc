@@ -374,6 +374,10 @@ PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bo
     const std::size_t length = std::min(chat.ids.size(), row_size);
     packed.tokens += static_cast<std::int64_t>(length);
     const OpenRow place = rows.take(length);
+    if (!packing && place.row == 0) {
+      packed.rows.ids.reserve(chats.size() * row_size);
+      packed.rows.targets.reserve(chats.size() * row_size);
+    }
     packed.rows.ids.resize(rows.rows() * row_size, 0);
     packed.rows.targets.resize(rows.rows() * row_size, -1);
     const std::size_t begin = place.row * row_size + place.used;

@@ -100,7 +100,7 @@ Status open_evaluator(RunSetup& setup, const Transformer& model) {
   if (!text && data.validation_rows == nullptr) return {};
   const TrainerOptions& options = setup.options.trainer;
   VOLTA_TRY(setup.evaluator,
-            Evaluator::create(model, options.batch, options.time, options.compute_dtype));
+            Evaluator::create(model, options.batch, setup.row_tokens, options.compute_dtype));
   if (!text) return {};
   VOLTA_TRY(setup.validation, RandomWindows::create(setup.data.validation, options.time,
                                                     setup.options.seed, kEvaluationStream));
@@ -202,7 +202,7 @@ void describe(const RunSetup& setup, const Say& say) {
   say(LogLevel::kInfo,
       fmt::format("steps: {}, each of {}{} of {}", schedule.steps,
                   trainer.accumulate > 1 ? fmt::format("{} times ", trainer.accumulate) : "",
-                  counted(trainer.batch, "row"), counted(trainer.time, "token")));
+                  counted(trainer.batch, "row"), counted(setup.row_tokens, "token")));
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
         fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
@@ -313,7 +313,9 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)
                                           : make_model(setup.options, checkpoint, source, device));
   if (source && (!checkpoint || lora)) VOLTA_TRY(tell_of_integers(*source, say));
-  VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
+  TrainerOptions trainer = setup.options.trainer;
+  trainer.time = setup.row_tokens;
+  VOLTA_TRY(setup.trainer, Trainer::create(model, trainer));
   if (saved) {
     VOLTA_TRY(restore(*setup.trainer, *checkpoint, *saved));
     compare_machines(checkpoint->manifest, *setup.trainer, say);

@@ -23,6 +23,9 @@ namespace volta {
 
 struct RunSetup {
   RunOptions options;  ///< With every size filled in.
+  /// The length of the rows that are trained on: options.trainer.time, or fewer tokens where no
+  /// conversation is as long. It follows from the data, so that it is not recorded.
+  std::int64_t row_tokens = 0;
   std::optional<DirectoryLock> lock;
   Dataset data;
   std::unique_ptr<BatchSource> batches;

@@ -235,7 +235,7 @@ void report_padding(const PackedChats& packed, const RunOptions& options, const 
 
 // Divides the batch until an update fits into three quarters of the memory; the rest is for
 // evaluation and for what else runs. An update still takes as many sequences.
-Status fit_batch(RunOptions& options, Device& device, const Say& say) {
+Status fit_batch(RunOptions& options, std::int64_t row_tokens, Device& device, const Say& say) {
   const std::int64_t memory = device.info().memory_bytes;
   if (memory <= 0) return {};
   LoraConfig lora = options.lora;
@@ -245,6 +245,7 @@ Status fit_batch(RunOptions& options, Device& device, const Say& say) {
   const std::int64_t sequences = options.trainer.batch * options.trainer.accumulate;
   const auto bytes_of = [&](std::int64_t batch) -> Result<std::int64_t> {
     TrainerOptions trainer = options.trainer;
+    trainer.time = row_tokens;
     trainer.batch = batch;
     trainer.accumulate = sequences / batch;
     VOLTA_TRY(const TrainerMemory needed, Trainer::estimate(options.model, lora, trainer, device));
@@ -287,14 +288,14 @@ Status open_chat_batches(RunSetup& setup, Device& device, const Say& say) {
   if (packed.rows.count == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: no conversation has an answer within {} tokens; {}",
-                            setup.data.path, time, advice_on_length(packed, options)));
+                            setup.data.path, most, advice_on_length(packed, options)));
   }
   PackedChats validation =
       pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
   if (!options.val_data.empty() && validation.rows.count == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: no conversation has an answer within {} tokens; {}",
-                            options.val_data, time, advice_on_length(validation, options)));
+                            options.val_data, most, advice_on_length(validation, options)));
   }
   report_lengths(validation, "to validate with: ", options, say);
   say(LogLevel::kInfo,
@@ -307,9 +308,9 @@ Status open_chat_batches(RunSetup& setup, Device& device, const Say& say) {
   }
   setup.data.validation_chats.clear();
   report_padding(packed, options, say);
-  options.trainer.time = time;
+  setup.row_tokens = time;
   options.trainer.masked = true;
-  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, device, say));
+  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, time, device, say));
   count_steps(options, packed.rows.count);
   return shuffle_rows(setup, std::make_shared<const LabelledRows>(std::move(packed.rows)));
 }
@@ -350,7 +351,8 @@ Status open_batches(RunSetup& setup, Device& device, const Say& say) {
                 "--patience needs data to validate with; name a file of token ids (--val-data)");
   }
   if (data.has_chats()) return open_chat_batches(setup, device, say);
-  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, device, say));
+  setup.row_tokens = time;
+  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, time, device, say));
   if (data.has_examples()) return open_id_batches(setup);
   VOLTA_TRY(check_lengths(data, time));
   auto opened = data.mapped

@@ -118,6 +118,8 @@ TEST_F(Usage, TheFoldersAboveAResultAreMade) {
 }
 
 TEST_F(Usage, OptionsThatVoltaLacksComeWithWhatToDoInstead) {
+  // As the value of an option, it is text.
+  EXPECT_EQ(volta({"generate", "run", "-p", "-fa", "-n", "1"}).exit_code, 0);
   for (const auto& [words, message] : std::vector<std::pair<Words, std::string>>{
            {{"generate", "run", "--no-display-prompt"},
             "--no-display-prompt is not known here; --output json has the new text alone"},
