@@ -38,9 +38,12 @@ class ChatTerminalTest : public ::testing::Test {
     for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
       std::filesystem::copy_file(test::tiny_llama_path() + "/" + name, dir_.file("model/" + name));
     }
+    // No answer ends before its first word, because it would not be in the conversation.
+    Json config = load("model/config.json");
+    config["eos_token_id"] = nullptr;
+    std::ofstream(dir_.file("model/config.json")) << config.dump();
     std::ofstream(dir_.file("model/tokenizer_config.json"))
         << Json{{"bos_token", "<s>"},
-                {"eos_token", "</s>"},
                 {"chat_template",
                  "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"}}
                .dump();
