@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "text/chat_prompt.h"
