@@ -13,8 +13,9 @@ namespace {
 struct ForeignWord {
   std::string_view theirs;
   std::string_view ours;
-  // Empty when `ours` does the same. Otherwise Volta lacks the option, this says what to do, and
-  // `ours` is an option of the commands that could have it.
+  // What to do, for an option that Volta lacks. Such a hint is given only by commands that have the
+  // option `ours`, because the others could not have that of the other program, either. Empty when
+  // `ours` does the same.
   std::string_view instead = {};
 };
 

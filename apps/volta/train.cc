@@ -18,7 +18,6 @@
 #include "base/text.h"
 #include "command.h"
 #include "formats/hub_cache.h"
-#include "train/checkpoint.h"
 #include "train/flag_values.h"
 #include "train/presets.h"
 #include "train/run.h"
@@ -157,44 +156,6 @@ Status check_init(const RunOptions& run, FlagValues& values) {
                           init, run.out, run.init));
 }
 
-// A run that goes on is never shortened below the steps that it has taken. A constant learning rate
-// does not depend on the number of steps, so there such a run has just nothing left to do.
-Status check_steps(const RunOptions& run) {
-  const std::int64_t steps = run.trainer.schedule.steps;
-  VOLTA_TRY(const auto checkpoints, list_checkpoints(run.out));
-  const bool fixed = run.trainer.schedule.kind == ScheduleKind::kConstant;
-  if (fixed || checkpoints.empty() || steps >= checkpoints.front().step) return {};
-  if (!open_checkpoint(checkpoints.front().path, interrupted)) return {};  // It may go on earlier.
-  const std::string place = shell_quoted(checkpoints.front().path);
-  const std::string begin = run.lora.active()
-                                ? fmt::format(
-                                      "merge its adapter (`volta merge BASE --adapter {} --out "
-                                      "MODEL`) and start a new run with --init MODEL",
-                                      place)
-                                : fmt::format(
-                                      "start a new run from this model: `volta train --init {} "
-                                      "--data FILE --out NEW`",
-                                      place);
-  return fail(ErrorCode::kMismatch,
-              fmt::format("--steps {}: the run in {} has taken {} already, and a resumed run can "
-                          "only get more steps; give more, leave --steps out, or {}",
-                          steps, run.out, checkpoints.front().step, begin));
-}
-
-// The limit of the trainer, in the words of the command line.
-Status check_batch(const RunOptions& run) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
-  const std::int64_t own = run.init.empty() ? run.model.context : 1;
-  const std::int64_t length =
-      std::max<std::int64_t>(run.trainer.time > 0 ? run.trainer.time : own, 1);
-  if (run.trainer.batch <= kMostTokens / length) return {};
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("--batch {}: batch * length may be {} at most, which is a batch of {} "
-                  "with sequences of {}; --accumulate makes larger updates of small batches",
-                  run.trainer.batch, kMostTokens, kMostTokens / length, counted(length, "token")));
-}
-
 Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   const std::string out = folder_name(text_of(values, "out"));
   if (!out.empty()) values["out"] = out;
@@ -209,8 +170,6 @@ Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   VOLTA_TRY(complete_paths(values));
   if (known_run) VOLTA_TRY(check_init(options, values));
   VOLTA_TRY(set_flags(values, options));
-  if (known_run && values.contains("steps")) VOLTA_TRY(check_steps(options));
-  if (values.contains("batch")) VOLTA_TRY(check_batch(options));
   if (options.data.empty() && resume) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--out {}: there is no {}, which names what a run reads; name the "

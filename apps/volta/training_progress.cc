@@ -55,7 +55,7 @@ void TrainingProgress::step(const StepEvent& event) {
     progress_.print(training_line(event, speed));
   }
   if (!terminal || !due) return;
-  // The time is counted from the end of the first step, so the second one gives the first estimate.
+  // Measuring starts when the first step ends, so an estimate exists from the second step on.
   std::string left;
   if (!first && !last) {
     const double seconds_per_step =

@@ -64,12 +64,12 @@ class Conversation {
 
   /// Adds a message (make_message()) and the model's answer to it. An assistant's message is
   /// continued instead. When the context has no room for the prompt and an answer, the oldest turns
-  /// are left out, but never the system message. An answer without any text leaves the conversation
-  /// unchanged (check_messages() refuses such a message), unless it continues a message, and so
-  /// does an error. It counts as a turn all the same, unless it was stopped before its first token:
-  /// the next answer draws with another seed. kInvalidArgument when the template refuses the
-  /// conversation, or the message alone leaves no room for an answer; the errors of
-  /// make_chat_prompt() and Generator::generate().
+  /// are left out, but never the system message. An error leaves the conversation unchanged. So
+  /// does a new answer without any text, because check_messages() would refuse the empty message.
+  /// Each answer is a turn, unless it was stopped before its first token; the next turn is sampled
+  /// with another seed. kInvalidArgument when the template refuses the conversation, or the message
+  /// alone leaves no room for an answer; the errors of make_chat_prompt() and
+  /// Generator::generate().
   Result<Answer> ask(JsonValue message, const OnText& on_text);
 
  private:

@@ -342,7 +342,7 @@ Result<std::vector<ChatExample>> parse_chats(std::string_view text, std::string_
 }
 
 std::int64_t row_length(std::span<const ChatExample> chats, std::int64_t most) {
-  constexpr std::int64_t kMultiple = 8;  // Which 16-bit rows of a GPU's tensor cores like.
+  constexpr std::int64_t kMultiple = 8;  // Rows of 16-bit values begin at multiples of 16 bytes.
   std::int64_t longest = 1;
   for (const ChatExample& chat : chats) {
     const std::int64_t fitting = std::min(std::ssize(chat.ids), most + 1);
@@ -358,6 +358,10 @@ PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bo
   PackedChats packed;
   const auto row_size = static_cast<std::size_t>(time);
   RowFinder rows(row_size, packing);
+  if (!packing) {
+    packed.rows.ids.reserve(chats.size() * row_size);
+    packed.rows.targets.reserve(chats.size() * row_size);
+  }
   for (const std::uint32_t number : shuffled(chats.size(), seed, 0)) {
     const ChatExample& chat = chats[number];
     // The last token of a conversation as long as a row and one more is a target only.
@@ -375,10 +379,6 @@ PackedChats pack_chats(std::span<const ChatExample> chats, std::int64_t time, bo
     const std::size_t length = std::min(chat.ids.size(), row_size);
     packed.tokens += static_cast<std::int64_t>(length);
     const OpenRow place = rows.take(length);
-    if (!packing && place.row == 0) {
-      packed.rows.ids.reserve(chats.size() * row_size);
-      packed.rows.targets.reserve(chats.size() * row_size);
-    }
     packed.rows.ids.resize(rows.rows() * row_size, 0);
     packed.rows.targets.resize(rows.rows() * row_size, -1);
     const std::size_t begin = place.row * row_size + place.used;

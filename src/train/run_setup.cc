@@ -44,7 +44,7 @@ Result<Transformer> make_model(const RunOptions& options,
   return Transformer::random(options.model, options.seed, device);
 }
 
-// Says that the weights to start from are integers, which training does not keep.
+// Tells the user when weights of --init are stored as integers: they are trained as f32.
 Status tell_of_integers(const ModelSource& source, const Say& say) {
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const auto weights, source.weights(config));

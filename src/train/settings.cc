@@ -143,6 +143,11 @@ Result<std::string> advice(const std::string& difference, const std::string& cur
   if (recorded != nullptr) {
     VOLTA_TRY(from_file, is_recorded(key, current, *recorded));
   }
+  if (!from_file && may_extend(key)) {
+    return fmt::format("{}{}. A resumed run may only have more of them: give more, leave {} out",
+                       option_of(key), std::string_view(difference).substr(key.size()),
+                       option_of(key));
+  }
   if (!from_file) {
     return fmt::format(
         "{}{}. A resumed run keeps the settings that decide its numbers: leave out what changes "

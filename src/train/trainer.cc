@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
 #include "device/checking_device.h"
 #include "graph/passes.h"
 
@@ -79,9 +80,13 @@ Status validate(const TrainerOptions& o) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("training: {} is {}; it must be {}", what, value, range));
   };
-  if (o.batch < 1 || o.batch > kMaxBatchTokens) return bad("batch", o.batch, "at least 1");
-  if (o.time < 1 || o.time > kMaxBatchTokens / o.batch) {
-    return bad("the sequence length", o.time, "at least 1, and batch * length at most 2^31");
+  if (o.batch < 1) return bad("batch", o.batch, "at least 1");
+  if (o.time < 1) return bad("the sequence length", o.time, "at least 1");
+  if (o.batch > kMaxBatchTokens / o.time) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("training: a batch of {} with sequences of {} is too large, because it "
+                            "may have {} at most; use a smaller --batch and more --accumulate",
+                            o.batch, counted(o.time, "token"), counted(kMaxBatchTokens, "token")));
   }
   if (o.accumulate < 1 || o.accumulate > (1 << 20)) {
     return bad("accumulate", o.accumulate, "between 1 and 1048576");

@@ -58,7 +58,7 @@ class ChatTest : public RenderTest {
     for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
       std::filesystem::copy_file(tiny_llama_path() + "/" + name, dir_.file("model/" + name));
     }
-    // The special tokens 1 and 2 of either tiny model are around its turns.
+    // In both tiny models, special token 1 begins a turn and special token 2 ends it.
     const Json tokenizer = Json::parse(std::ifstream(dir_.file("model/tokenizer.json")));
     bos_ = tokenizer["added_tokens"][1]["content"];
     eos_ = tokenizer["added_tokens"][2]["content"];

@@ -140,13 +140,14 @@ TEST_F(TrainTest, AResultCountsItsOwnSteps) {
 }
 
 TEST_F(TrainTest, LimitsNameTheirOption) {
-  expect_error(train({"--batch", "1000000000"}), 2,
-               "--batch 1000000000: batch * length may be 2147483648 at most, which is a batch of "
-               "134217728 with sequences of 16 tokens");
+  expect_error(
+      train({"--batch", "1000000000"}), 2,
+      "a batch of 1000000000 with sequences of 16 tokens is too large, because it may have "
+      "2147483648 tokens at most; use a smaller --batch");
   expect_error({"train", "--out", "new"}, 2, "a .safetensors or .bin file of token ids");
   ASSERT_EQ(volta(train()).exit_code, 0);
   expect_error({"train", "--out", "run", "--resume", "--steps", "3"}, 6,
-               "--steps 3: the run in run has taken 6 already");
+               "--steps is 3, the checkpoint has 6. A resumed run may only have more of them");
 }
 
 TEST_F(TrainTest, InitSaysWhatTheModelIs) {
@@ -194,7 +195,7 @@ TEST_F(TrainTest, AResumeTakesWhatIsNotGivenFromItsRun) {
   expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
                "--tokenizer is char, the checkpoint has byte");
   expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
-               "--steps 2: the run in fin has taken 3 already");
+               "--steps is 2, the checkpoint has 3. A resumed run may only have more of them");
   expect_error({"train", "--out", "fin", "--resume", "--steps", "2"}, 6,
                "`volta train --init fin/step-3 --data FILE --out NEW`");
   EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",

@@ -134,7 +134,7 @@ TEST_F(Usage, OptionsThatVoltaLacksComeWithWhatToDoInstead) {
            {{"train", "--dora"}, "plain LoRA with --lora-targets all-linear"}}) {
     refuse(words, 2, message);
   }
-  // A command that could not have the option says no more than that.
+  // Grammars are for generated text, so `train` gives no hint.
   refuse({"train", "--grammar", "root"}, 2, "--grammar is not known here\n");
 }
 

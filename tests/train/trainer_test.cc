@@ -447,9 +447,11 @@ TEST(TrainerOptions, RefuseWhatCannotWork) {
   };
   EXPECT_TRUE(validate(test::small_options()));
   expect_refused([](auto& o) { o.batch = 0; }, "batch is 0");
-  expect_refused([](auto& o) { o.batch = std::int64_t{1} << 60; }, "batch is");
+  expect_refused([](auto& o) { o.batch = std::int64_t{1} << 60; },
+                 "a batch of 1152921504606846976 with sequences of 8 tokens is too large");
   expect_refused([](auto& o) { o.time = -1; }, "sequence length is -1");
-  expect_refused([](auto& o) { o.batch = o.time = 1 << 20; }, "sequence length is 1048576");
+  expect_refused([](auto& o) { o.batch = o.time = 1 << 20; },
+                 "a batch of 1048576 with sequences of 1048576 tokens is too large");
   expect_refused([](auto& o) { o.accumulate = 0; }, "accumulate is 0");
   expect_refused([](auto& o) { o.dropout = 1.0f; }, "dropout is 1");
   expect_refused([](auto& o) { o.dropout = NAN; }, "dropout is nan");

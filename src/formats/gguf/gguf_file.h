@@ -126,8 +126,8 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-/// Whether a path is read as GGUF: it is not a folder, and either its name ends in .gguf, in upper
-/// or lower case, or it is a file that begins as GGUF files do.
+/// Whether a path is read as a GGUF file: its name ends in .gguf (in any case), or it is a regular
+/// file whose first four bytes are "GGUF". False for a folder.
 bool is_gguf_path(const std::string& path);
 
 /// The alignment of tensor data if general.alignment is missing.

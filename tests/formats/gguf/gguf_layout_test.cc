@@ -136,7 +136,8 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
                "with --position rotary --norm rms --ffn-kind gated --activation silu");
 }
 
-// The message names each option that the architecture cannot express, and the value that it needs.
+// The message lists each option of the model that GGUF cannot express, with the value it would
+// need.
 TEST(GgufArchitecture, OptionsThatItLacksAreNamed) {
   using test::expect_error;
   const auto unsupported = ErrorCode::kUnsupported;
